@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from edgebridge.session.acl import ANONYMOUS_USER, Acl, AclInvalid
-from edgebridge.session.acl_rights import AclRights
-from edgebridge.session.authorization import AccessDecision
+from edgebridge.session.authorization import AccessDecision, AclRights
 from edgebridge.session.subscription_text import parse_subscription
 from edgebroker.cli.parameters import WordChoice
 from edgebroker.publication import Publication

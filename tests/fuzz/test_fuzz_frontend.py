@@ -18,7 +18,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import QUOTA, FrontendOptions, Quota
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, V311, Dialect

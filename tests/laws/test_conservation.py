@@ -18,7 +18,7 @@ from edgebridge.frontend.handlers.publish_admission import Refusal
 from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import DIALECTS, V5, Dialect

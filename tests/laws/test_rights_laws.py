@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from edgebridge.session import authorization as rights_module
 from edgebridge.session.acl import ANONYMOUS_USER, AccessKind, Acl, AclRule
-from edgebridge.session.acl_rights import AclRights
-from edgebridge.session.authorization import AccessDecision, overlaps
+from edgebridge.session.authorization import AccessDecision, AclRights, overlaps
 from edgebroker.filters import Extractor
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.session.acl import ANONYMOUS_USER, AccessKind, Acl, AclInvalid
-from edgebridge.session.acl_rights import AclRights
-from edgebridge.session.authorization import overlaps
+from edgebridge.session.authorization import AclRights, overlaps
 from edgebroker.topics import TopicFilter
 
 R, W, S, DENY = AccessKind.READ, AccessKind.WRITE, AccessKind.SUBSCRIBE, AccessKind.DENY

@@ -15,10 +15,10 @@ from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
 from edgebridge.bridge.rules import RuleSet, parse_rule
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.origin import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
 from edgebridge.wire.packets import ConnAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
+from edgebridge.wire.user_properties import GATEWAY_CHARS_MAX, ORIGIN_PROPERTY, Origin
 from edgebroker.runtime.bridges.plan import is_global
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.toml import toml_value

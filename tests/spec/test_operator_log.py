@@ -16,7 +16,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Disconnect, Publish, Subscribe, SubscriptionOption

@@ -14,7 +14,7 @@ import pytest
 
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session

@@ -7,8 +7,7 @@ from itertools import product
 
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl, read_rule
-from edgebridge.session.acl_rights import AclRights
-from edgebridge.session.authorization import DECISIONS_MAX, Rights
+from edgebridge.session.authorization import DECISIONS_MAX, AclRights, Rights
 from edgebroker.limits import MIB, ROUTES_MAX, TOPIC_BYTES_MAX
 from edgebroker.names import ClientId
 from edgebroker.node.effects import Effect, SubscriptionGrant, SubscriptionRefusal

@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from edgebridge.session.journal.deliveries import MISSES_MAX
-from edgebridge.session.journal.held_numbers import PAGE, HeldNumbers
+from edgebridge.session.journal.deliveries import MISSES_MAX, PAGE, HeldNumbers
 from edgebridge.session.journal.session_records import MESSAGE, ONE, ONE_COPY, ROW, SESSION, SessionRecordKind
 from edgebridge.session.journal.state import JournalState
 from edgebridge.wire.fields import write_text

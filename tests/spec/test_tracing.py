@@ -32,7 +32,7 @@ from edgebridge.wire.packets import (
 from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
-from edgebridge.wire.tracecontext import TraceContext, sampled
+from edgebridge.wire.user_properties import TraceContext, sampled
 from edgebroker.cli.trace import shown
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.names import ClientId

@@ -8,7 +8,7 @@ import pytest
 
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.passwordfile import PasswordFile
 from edgebroker.log_schema import Cause
 from tests.stories.test_stories_authentication import quick

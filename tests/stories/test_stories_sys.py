@@ -16,7 +16,7 @@ from edgebridge.frontend.presence import ESCAPES
 from edgebridge.frontend.sys_topics import LoadAverage
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.log_schema import Cause

@@ -8,7 +8,7 @@ import pytest
 
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.token import JsonWebToken, TokenKeys, key_line
 from tests.stories.test_stories_authentication import ACCESS, CLOSED
 

@@ -10,7 +10,7 @@ from edgebridge.frontend.event_buffer import NOT_PUBLISHED
 from edgebridge.frontend.handlers.publish_admission import Refusal
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 
 READER = """
     alice > CONNECT               alice < CONNACK

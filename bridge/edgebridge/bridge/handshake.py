@@ -21,7 +21,6 @@ from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.framing import Framer
-from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import (
     ConnAck,
     Connect,
@@ -36,6 +35,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import FAILURE, ReasonCode
+from edgebridge.wire.user_properties import BRIDGE_PROPERTY
 from edgebroker.instants import Instant
 
 REQUESTS_MAX: Final = 512

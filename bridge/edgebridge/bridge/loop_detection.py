@@ -1,9 +1,9 @@
 """Loop detection: messages that come back over bridges are recognised by their origin, or as an echo.
 
-Every message that crosses a bridge carries its origin (`edgebridge.wire.origin`): the gateway or foreign broker that
+Every message that crosses a bridge carries its origin (`wire.user_properties`): the gateway or foreign broker that
 published it first. It is not forwarded to its origin, and is dropped after HOPS_MAX bridges. Both ends are asked for
-`no local`. MQTT 3.1.1 has no properties: there Mosquitto takes the private bit of CONNECT for `no local`, and with
-any other remote a digest of what was sent is stored until its echo returns.
+`no local`. MQTT 3.1.1 has no properties: there Mosquitto takes the private bit of CONNECT for `no local`, and with any
+other remote a digest of what was sent is stored until its echo returns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
 from edgebridge.bridge.rules import RuleSet
-from edgebridge.wire.origin import ORIGIN_PROPERTY, Origin
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Properties, Property, user_properties
+from edgebridge.wire.user_properties import ORIGIN_PROPERTY, Origin
 from edgebroker.instants import SECOND, Duration, Instant
 
 HOPS_MAX: Final = 16

@@ -9,9 +9,9 @@ from typing import Final, Protocol
 from edgebridge.bridge.rules import BridgeRule
 from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
 from edgebridge.wire.dialect import V5, Dialect
-from edgebridge.wire.origin import BRIDGE_PROPERTY, GATEWAY_CHARS_MAX
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
+from edgebridge.wire.user_properties import BRIDGE_PROPERTY, GATEWAY_CHARS_MAX
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import PACKET_BYTES_MAX, RECEIVE_MAXIMUM

@@ -14,8 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgebridge.session.acl import Acl
-from edgebridge.session.acl_rights import AclRights
-from edgebridge.session.authorization import DecisionCache, Rights
+from edgebridge.session.authorization import AclRights, DecisionCache, Rights
 from edgebridge.session.credentials import (
     ANONYMOUS,
     CREDENTIALS_REQUIRED,

@@ -322,3 +322,23 @@ def overlaps(first: TopicFilter, second: TopicFilter) -> bool:
         if mine_at != other_at and SINGLE_LEVEL not in (mine_at, other_at):
             return False
     return True
+
+
+class AclRights:
+    """An access-control list in use: it gives each client its rights, and shares rule trees and cached decisions.
+
+    Its rules do not change: another file is another AclRights.
+    """
+
+    def __init__(self, acl: Acl, decisions: DecisionCache | None = None) -> None:
+        """*decisions*: where those of other lists are remembered too, if there are many."""
+        self.acl = acl
+        self._trees: dict[str, AclRuleTree] = {}
+        self._decisions = decisions or DecisionCache()
+
+    def rights(self, user: str, client: str, within: Rights | None = None) -> Rights:
+        """The rights of *client*, authenticated as *user* (empty: nobody in particular)."""
+        tree = self._trees.get(user)
+        if tree is None and user in self.acl.users:
+            tree = self._trees[user] = AclRuleTree(self.acl.users[user])
+        return Rights(self.acl, tree, user, client, self._decisions, within)

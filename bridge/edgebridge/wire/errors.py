@@ -5,10 +5,15 @@ A version 5 peer hears the code in CONNACK, an acknowledgement or DISCONNECT; a 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
+
+TLS_BYTE: Final = 0x16
+"""The first byte of a handshake (RFC 8446 section 5.1). As a packet it would be a CONNECT with wrong flags."""
+_HTTP_METHODS: Final = b"CDGHOPT"
+"""The first letters of CONNECT, DELETE, GET, HEAD, OPTIONS, PUT and TRACE (RFC 9110 section 9.3)."""
 
 
 class ProtocolError(EdgebrokerError):
@@ -90,3 +95,16 @@ class TooManyItems(ProtocolError):
     """A packet with more of something than its receiver takes."""
 
     reason = ReasonCode.QUOTA_EXCEEDED
+
+
+def not_connect(first: int) -> ProtocolViolation:
+    """The error for a first packet that is not CONNECT [MQTT-3.1.0-1]; *first* is its first byte.
+
+    Often it is TLS or HTTP, from a client at the wrong listener.
+    """
+    what = "the first packet is not CONNECT"
+    if first == TLS_BYTE:
+        what += ": it looks like TLS, and this listener has none"
+    elif first in _HTTP_METHODS:
+        what += ": it looks like HTTP or WebSocket, and this listener speaks plain MQTT"
+    return ProtocolViolation(what, v311="MQTT-3.1.0-1", v5="MQTT-3.1.0-1")

@@ -20,7 +20,7 @@ from edgebridge.wire.errors import PacketTooLarge, ProtocolError
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Packet, Publish, SubAck, Subscribe, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Property, number, user_properties
-from edgebridge.wire.tracecontext import TRACEPARENT
+from edgebridge.wire.user_properties import TRACEPARENT
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
 from edgebroker.log_schema import Cause, Fate, TraceParent

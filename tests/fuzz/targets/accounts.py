@@ -8,7 +8,7 @@ from base64 import b64encode, urlsafe_b64encode
 from hashlib import sha256
 
 from edgebridge.session.acl import Acl, AclInvalid
-from edgebridge.session.acl_rights import AclRights
+from edgebridge.session.authorization import AclRights
 from edgebridge.session.passwordfile import PasswordFile
 from edgebridge.session.scram import ScramExchange, ScramFailed, ScramSecret
 from edgebridge.session.token import (

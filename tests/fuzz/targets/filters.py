@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from edgebridge.session.subscription_text import parse_subscription
-from edgebridge.wire.tracecontext import TraceContext
+from edgebridge.wire.user_properties import TraceContext
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
 from edgebroker.filters.patterns import parts_of

@@ -21,8 +21,7 @@ from edgebridge.frontend.input_scheduler import InputScheduler
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE, step
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.lifecycle import CONNECTED, ConnectionState
-from edgebridge.wire.errors import MalformedPacket, PacketTooLarge, ProtocolViolation
-from edgebridge.wire.non_mqtt import TLS, not_connect
+from edgebridge.wire.errors import TLS_BYTE, MalformedPacket, PacketTooLarge, ProtocolViolation, not_connect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.limits import JOURNAL_LARGE_BYTES
@@ -140,7 +139,7 @@ class InputFastPath:
         while at < end and self._work > 0:
             # -- the fixed header: first byte, remaining length (MQTT 5.0 section 2.1)
             first = chunk[at]
-            if not connected and (first >> 4 != CONNECT or first == TLS) and not _may_answer(connection, first):
+            if not connected and (first >> 4 != CONNECT or first == TLS_BYTE) and not _may_answer(connection, first):
                 raise not_connect(first)
             body = at + 1
             if body >= end:

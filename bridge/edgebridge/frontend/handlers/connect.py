@@ -32,10 +32,10 @@ from edgebridge.session.session import Session
 from edgebridge.wire.dialect import Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
-from edgebridge.wire.origin import BRIDGE_PROPERTY
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect
 from edgebridge.wire.properties import Properties, Property, has_disallowed_text, number, user_properties
 from edgebridge.wire.reasons import ReasonCode
+from edgebridge.wire.user_properties import BRIDGE_PROPERTY
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import OUT_ALIASES_MAX

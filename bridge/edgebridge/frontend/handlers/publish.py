@@ -42,7 +42,7 @@ from edgebridge.wire.properties import (
     user_properties,
 )
 from edgebridge.wire.reasons import ReasonCode
-from edgebridge.wire.tracecontext import sampled
+from edgebridge.wire.user_properties import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.node.node import Node

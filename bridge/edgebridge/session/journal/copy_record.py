@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from edgebridge.session.journal.interning import INTERNED_BYTES_MAX, INTERNED_TEXTS_MAX
 from edgebridge.session.journal.session_records import IDENTIFIED, LABELLED, ONE_COPY, SENT_AS
-from edgebridge.session.journal.text import read_text
+from edgebridge.session.journal.text import INTERNED_BYTES_MAX, INTERNED_TEXTS_MAX, read_text
 
 Label: TypeAlias = tuple[int | None, str]
 """With so much of the topic it begins (None: with all of it), and so it ends."""

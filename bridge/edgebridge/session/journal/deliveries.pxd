@@ -1,8 +1,7 @@
 # C types for deliveries.py; the meaning is there.
 cimport cython
 
-from edgebridge.session.journal.held_numbers cimport HeldNumbers
-from edgebridge.session.journal.interning cimport TextInterner
+from edgebridge.session.journal.text cimport TextInterner
 from edgebridge.session.journal.copy_record cimport CopyReader
 from edgebridge.session.journal.message_header cimport MessageHeader
 from edgebridge.session.journal.message cimport StoredMessage, read_publication
@@ -10,6 +9,15 @@ from edgebroker.publication cimport Publication
 
 cdef int IS_MESSAGE, IS_SETTLED, _QOS, _RETAIN, _RELEASED
 cdef long long _MISSES_MAX
+
+cdef object _ONE
+
+
+cdef class HeldNumbers:
+    cdef dict _pages
+    cpdef add(self, long long number)
+    @cython.locals(taken=list, end=cython.longlong, page=cython.longlong, upto=cython.longlong, held=object, found=object, lowest=object)
+    cpdef list remove_range(self, long long first, long long count)
 
 
 cdef class StoredCopy:

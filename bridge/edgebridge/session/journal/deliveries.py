@@ -6,12 +6,10 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from edgebridge.session.journal.copy_record import CopyReader, Label
-from edgebridge.session.journal.held_numbers import HeldNumbers
-from edgebridge.session.journal.interning import TextInterner
 from edgebridge.session.journal.message import READ_ERRORS, StoredMessage, read_publication
 from edgebridge.session.journal.message_header import MessageHeader
 from edgebridge.session.journal.session_records import (
@@ -25,6 +23,7 @@ from edgebridge.session.journal.session_records import (
     SENT,
     SessionRecordKind,
 )
+from edgebridge.session.journal.text import TextInterner
 from edgebroker.publication import Publication
 
 SNAPSHOT_OFFSET: Final = 1 << 62
@@ -33,6 +32,10 @@ MISSES_MAX: Final = 4_096
 """Copies that are looked for one by one and are not there, as where a snapshot ends. Damage may name as many as 64 KiB
 hold, 1.8 million, which took 28 ms: beyond these, the numbers of a session's copies are kept in order.
 """
+PAGE_BITS: Final = 10
+"""Of 1,024 numbers one bit each, 136 bytes at most: a row of SETTLED, 255 numbers, is in two pages at most."""
+PAGE: Final = 1 << PAGE_BITS
+_ONE = 1  # a number of Python's, also where this is compiled: a page does not fit 64 bits
 # C numbers, where this is compiled
 IS_MESSAGE, IS_SETTLED = int(SessionRecordKind.MESSAGE), int(SessionRecordKind.SETTLED)
 _MISSES_MAX = MISSES_MAX
@@ -60,6 +63,41 @@ SHORTEST: Final[dict[int, int]] = {
     SessionRecordKind.FORGOTTEN: PACKET.size,
 }
 """Bytes of a record of these kinds at least: to find out by an error takes 1 us more."""
+
+
+class HeldNumbers:
+    """A set of numbers as bitmaps of 1,024 bits: removing a range costs what it holds, not its length."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._pages: dict[int, int] = {}
+        for number in numbers:
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        """*number* is held from now on, once, however often it is added."""
+        page = number >> PAGE_BITS
+        self._pages[page] = self._pages.get(page, 0) | _ONE << (number & PAGE - 1)
+
+    def remove_range(self, first: int, count: int) -> list[int]:
+        """Those of the *count* numbers from *first* on that are held, in order. They are held no longer."""
+        taken: list[int] = []
+        end = first + count
+        while first < end:
+            page = first >> PAGE_BITS
+            upto = min(end, page + 1 << PAGE_BITS)
+            held = self._pages.get(page)
+            if held is not None:
+                found = held & (_ONE << upto - first) - _ONE << (first & PAGE - 1)
+                if found == held:
+                    del self._pages[page]
+                elif found:
+                    self._pages[page] = held ^ found
+                while found:
+                    lowest = found & -found
+                    taken.append((page << PAGE_BITS) + lowest.bit_length() - 1)
+                    found ^= lowest
+            first = upto
+        return taken
 
 
 class StoredCopy:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from edgebridge.session.journal.copy_record import CopyReader
-from edgebridge.session.journal.interning import TextInterner
 from edgebridge.session.journal.message import READ_ERRORS, read_publication
 from edgebridge.session.journal.message_header import MessageHeader
 from edgebridge.session.journal.session_records import (
@@ -25,6 +24,7 @@ from edgebridge.session.journal.session_records import (
     WILL,
     SessionRecordKind,
 )
+from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.fields import read_text
 
 

@@ -1,7 +1,7 @@
 # C types for message.py; the meaning is there.
 cimport cython
 
-from edgebridge.session.journal.interning cimport TextInterner
+from edgebridge.session.journal.text cimport TextInterner
 from edgebroker.publication cimport Publication, plain
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from struct import error as StructError
 from typing import Final
 
-from edgebridge.session.journal.interning import TextInterner
 from edgebridge.session.journal.session_records import PROPERTIES, QOS, RETAIN
+from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.properties import Carrier, Properties, Property, read_properties
-from edgebridge.wire.tracecontext import sampled
+from edgebridge.wire.user_properties import sampled
 from edgebroker.instants import NEVER
 from edgebroker.publication import Publication, plain
 

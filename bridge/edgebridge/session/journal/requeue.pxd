@@ -2,7 +2,7 @@
 cimport cython
 
 from edgebridge.session.inflight cimport QueueEntry, new_queue_entry
-from edgebridge.session.journal.interning cimport TextInterner
+from edgebridge.session.journal.text cimport TextInterner
 from edgebridge.session.session cimport Session
 from edgebridge.session.journal.message cimport StoredMessage
 from edgebridge.session.journal.deliveries cimport StoredCopy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from edgebridge.session.inflight import QueueEntry, new_queue_entry
 from edgebridge.session.journal.copy_record import TOPIC
 from edgebridge.session.journal.deliveries import StoredCopy
-from edgebridge.session.journal.interning import TextInterner
+from edgebridge.session.journal.text import TextInterner
 from edgebridge.session.session import Session
 from edgebroker.publication import Publication
 
