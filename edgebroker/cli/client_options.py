@@ -18,8 +18,7 @@ from edgebridge.wire.packets import Connect
 from edgebridge.wire.properties import Properties, Property
 from edgebroker.cli.parameters import WordChoice
 from edgebroker.cli.transport import BrokerTransport, error_text
-from edgebroker.cli.unreachable import BrokerNoAnswer
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import BrokerNoAnswer, EdgebrokerError
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 1883

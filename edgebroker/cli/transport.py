@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from edgebroker.cli.unreachable import BrokerNoAnswer
+from edgebroker.errors import BrokerNoAnswer
 
 ANSWER_TIMEOUT_S: Final = 10  # a broker that has not answered by then is not going to
 

@@ -18,7 +18,7 @@ from wsproto.events import (
 )
 from wsproto.utilities import ProtocolError
 
-from edgebroker.cli.unreachable import BrokerNoAnswer
+from edgebroker.errors import BrokerNoAnswer
 
 CHUNK_BYTES = 64 * 1024
 

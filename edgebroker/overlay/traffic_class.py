@@ -1,4 +1,4 @@
-"""Traffic classes: the order in which kinds of traffic use one uplink.
+"""Traffic classes: the order in which kinds of traffic use one uplink, and the queueing that shares it by weight.
 
 CONTROL goes before everything. The others share by weight, so that none starves: while all of them have something
 to send, LIVE gets 16 of 23 bytes and LOGS one. A byte budget is spent from below: when little of the day's bytes is
@@ -7,6 +7,7 @@ left, LOGS stop first and LIVE last; CONTROL is counted but never stopped, for a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -38,3 +39,34 @@ BUDGET_SHARES: Final = {
     TrafficClass.LOGS: 0.5,
 }
 """Which part of a day's bytes may have been spent, by all, while a class still sends."""
+_COSTS: Final = {TrafficClass.CONTROL: 0} | {
+    service: max(WEIGHTS.values()) // weight for service, weight in WEIGHTS.items()
+}
+"""What a byte of each class moves its clock on."""
+
+
+class FairQueue:
+    """Start-time fair queueing by weight (Goyal, Vin and Cheng, 1996): which traffic class of one link sends next.
+
+    Each class has a clock that what it sends moves on, the slower the more weight it has. The one whose clock is behind
+    sends next. A class that had nothing to send does not save up: it begins where the others are.
+    """
+
+    __slots__ = ("_clocks", "_now")
+
+    def __init__(self) -> None:
+        self._clocks = dict.fromkeys(_COSTS, 0)
+        self._now = 0
+
+    def choose(self, ready: Sequence[TrafficClass]) -> TrafficClass:
+        """Who of *ready*, which is not empty, sends next. CONTROL is asked for alone."""
+        clocks, now = self._clocks, self._now
+        chosen = ready[0]
+        if len(ready) > 1:
+            chosen = min(ready, key=lambda service: (max(clocks[service], now), service))
+        self._now = max(clocks[chosen], now)
+        return chosen
+
+    def charge(self, service: TrafficClass, octets: int) -> None:
+        """*service*, the one chosen last, sent so much."""
+        self._clocks[service] = self._now + octets * _COSTS[service]

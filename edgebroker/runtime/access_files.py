@@ -8,7 +8,7 @@ from pathlib import Path
 from edgebridge.session.access import AccessPolicy, CertificateUser
 from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.authorization import AclRights
-from edgebridge.session.line_error import LineError
+from edgebroker.errors import LineError
 from edgebroker.runtime.private_files import is_open_to_others, read_setting_file
 from edgebroker.runtime.settings.problems import Problem, ProblemCollector, SettingsRefused
 from edgebroker.runtime.settings.sections import AccessSettings

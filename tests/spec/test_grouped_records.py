@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgebridge.frontend.journal.transactions import PendingTransactions
 from edgebridge.session.journal.session_records import SessionRecordKind
-from edgebridge.session.journal.transactions import TransactionBuffer
+from edgebridge.session.journal.state import TransactionBuffer
 
 TOGETHER, WHOLE, UNDONE = (
     bytes((SessionRecordKind.TOGETHER,)),

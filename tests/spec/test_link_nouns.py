@@ -11,7 +11,6 @@ from edgebroker.instants import DAY, MINUTE, SECOND
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.budget import LinkBudget
 from edgebroker.overlay.link.codec.errors import FrameBroken
-from edgebroker.overlay.link.fair_queue import FairQueue
 from edgebroker.overlay.link.handshake import (
     HELLO_BYTES_MAX,
     GatewayIdentity,
@@ -31,7 +30,7 @@ from edgebroker.overlay.messages import Unadvertise
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
-from edgebroker.overlay.traffic_class import SHARED, WEIGHTS, TrafficClass
+from edgebroker.overlay.traffic_class import SHARED, WEIGHTS, FairQueue, TrafficClass
 
 # -- back-off ----------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from enum import IntFlag
 from typing import Final
 
-from edgebridge.session.line_error import LineError, clipped
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, LineError, TopicInvalid, clipped
 from edgebroker.filters import Filter
 from edgebroker.names import most_alike
 from edgebroker.topics import TopicFilter

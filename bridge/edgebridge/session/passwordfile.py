@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final
 
-from edgebridge.session.line_error import LineError, add_line_error, clipped
 from edgebridge.session.passwordhash import HashInvalid, PasswordHash, Scrypt, read_password_hash
 from edgebridge.session.scram import ScramSecret, SecretInvalid
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import EdgebrokerError, LineError, add_line_error, clipped
 
 LINE_CHARACTERS_MAX: Final = 4_096  # the longest that we write has about 260, with a short name
 USERS_MAX: Final = 100_000  # about 500 bytes each in memory: 50 MiB

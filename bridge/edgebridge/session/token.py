@@ -21,9 +21,8 @@ from dataclasses import field
 from typing import Any, Final
 
 from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, AclRule, read_rule
-from edgebridge.session.line_error import LineError, add_line_error, clipped
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import EdgebrokerError, LineError, add_line_error, clipped
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 
 TOKEN_BYTES_MAX: Final = 4_096  # one with TOKEN_RULES_MAX rules has about 3,000

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from edgebridge.session.acl import Acl, AclInvalid
-from edgebridge.session.line_error import LineError
 from edgebridge.session.passwordfile import PasswordFile
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
 from edgebroker.cli.mosquitto_import.draft import ConfContext, DraftEntry, ImportDraft
 from edgebroker.cli.mosquitto_import.rules import Rule, guard, missing, needless, switch, text, truth, whole
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import EdgebrokerError, LineError
 from edgebroker.runtime.private_files import read_private
 
 PROBLEMS_SHOWN: Final = 3

@@ -14,10 +14,9 @@ from edgebroker.overlay.link.class_queue import QueuedMessage
 from edgebroker.overlay.link.codec.events import FlowWriter
 from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
 from edgebroker.overlay.link.codec.messages import alone, body
-from edgebroker.overlay.link.fair_queue import FairQueue
 from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay
-from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
 FRAME_BYTES: Final = 15 * KIB
 """A frame is closed when it has so much: with what one item adds it still fits into one record of TLS, 16 KiB."""
