@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("edgebroker", "bridge", "firmware-sim", "analytics")
 FOLDERS = ("", "bridge/", "firmware-sim/", "firmware-sim/", "analytics/")
 PACKAGES = ("edgebroker", "edgebridge", "edgedevices", "edgelab", "edgeanalytics")
 
@@ -66,10 +65,6 @@ REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
 OPTIONAL = frozenset({"orjson", "tomli", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
-
-LINES_MAX = 700
-LONG_FILES: dict[str, str] = {}
-"""Path -> the reason why this file may be longer than 700 lines."""
 
 
 @dataclass(frozen=True)
@@ -247,18 +242,6 @@ def test_every_module_imports_its_own_folder_and_lower_floors_only() -> None:
     assert len(tree) > 20, "the packages were not found"
     found = complaints(tree)
     assert not found, "\n".join(["", *found])
-
-
-def test_files_stay_under_700_lines() -> None:
-    files = [
-        path
-        for name in (*SOURCES, "tests", "tools")
-        for path in (ROOT / name).rglob("*.py*")
-        if path.suffix in (".py", ".pyx")
-    ]
-    lines = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8").count("\n") for path in files}
-    long = {path: count for path, count in lines.items() if count > LINES_MAX}
-    assert set(long) == set(LONG_FILES), f"over {LINES_MAX} lines, or listed without need: {long}"
 
 
 BREACHES = {
