@@ -1,11 +1,11 @@
-"""`dataclass`, as in the standard library, but the methods of a class are made when they are first called.
+"""`dataclass`, as in the standard library, but each method of a class is compiled when it is first called.
 
-The standard library compiles five to seven methods of every class when it is defined. A gateway imports more than a
-hundred such classes, and makes objects of forty before it listens: four tenths of its start went into methods that
-nobody called. Here a class costs an eighth of that, and a method its share when it is first needed.
+The standard library compiles five to seven methods of every class when the class is defined. A gateway imports more
+than a hundred such classes and creates objects of forty before it listens: 40 % of its start time went into methods
+that nobody called. Here a class costs an eighth of that, and a method its share on its first call.
 
-What is left out is refused as an unknown argument: an order, keyword-only fields, `unsafe_hash`. Everything else,
-`field`, `fields`, `replace`, `asdict`, `match`, is the standard library's own and takes these classes for its own.
+Three options are not supported and are refused as unknown arguments: `order`, `kw_only` and `unsafe_hash`. Everything
+else (`field`, `fields`, `replace`, `asdict`, `match`) is the standard library's own and accepts these classes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ Method = Callable[..., Any]
 
 
 def lazy_dataclass(cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True) -> Any:
-    """A class with the fields that its annotations name. The arguments mean what they mean in the standard library."""
+    """Return *cls* as a dataclass with the fields that its annotations name. The arguments mean what they mean in the
+    standard library.
+    """
     if cls is None:
         return lambda cls: lazy_dataclass(cls, frozen=frozen, slots=slots, eq=eq)
-    # Fields, slots and patterns are the standard library's. All that it would compile is switched off.
+    # The standard library makes fields, slots and patterns. Every method that it would compile is switched off.
     cls = standard.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
     own = vars(cls)
-    _unless_written(cls, "__init__", _init_frozen if frozen else _init)
-    _unless_written(cls, "__repr__", _repr)
+    _install_if_absent(cls, "__init__", _init_frozen if frozen else _init)
+    _install_if_absent(cls, "__repr__", _repr)
     if eq:
-        unhashable = own.get("__hash__") is None  # which a class that writes its own __eq__ is, too
-        _unless_written(cls, "__eq__", _eq)
+        unhashable = own.get("__hash__") is None  # also true of a class that defines its own __eq__
+        _install_if_absent(cls, "__eq__", _eq)
         if unhashable and frozen:
-            _later(cls, "__hash__", _hash)
+            _install_lazily(cls, "__hash__", _hash)
         elif unhashable:
             cls.__hash__ = None  # type: ignore[assignment]
     if frozen:
         cls.__setattr__ = _refuse_to_set  # type: ignore[method-assign, assignment]
         cls.__delattr__ = _refuse_to_delete  # type: ignore[method-assign, assignment]
-        if slots and "__getstate__" not in own:  # copy and pickle would set attribute by attribute
+        if slots and "__getstate__" not in own:  # copy and pickle would set each attribute, which `frozen` refuses
             cls.__getstate__ = _state  # type: ignore[method-assign, assignment]
             cls.__setstate__ = _set_state  # type: ignore[attr-defined]
     return cls
@@ -52,13 +54,14 @@ else:
     dataclass = lazy_dataclass
 
 
-def _unless_written(cls: type, name: str, make: Callable[[type], Method]) -> None:
+def _install_if_absent(cls: type, name: str, make: Callable[[type], Method]) -> None:
+    """Install `make(cls)` lazily as the method *name*, unless the class defines that method itself."""
     if name not in vars(cls):
-        _later(cls, name, make)
+        _install_lazily(cls, name, make)
 
 
-def _later(cls: type, name: str, make: Callable[[type], Method]) -> None:
-    """Let `make(cls)` be the method *name* of *cls* from its first call on."""
+def _install_lazily(cls: type, name: str, make: Callable[[type], Method]) -> None:
+    """Install `make(cls)` as the method *name* of *cls* on its first call."""
 
     def first(self: object, *args: object, **kwargs: object) -> Any:
         method = make(cls)
@@ -70,7 +73,7 @@ def _later(cls: type, name: str, make: Callable[[type], Method]) -> None:
 
 
 def _compiled(lines: list[str], scope: dict[str, Any]) -> Method:
-    """The function whose source is *lines*; its first line names it `method`."""
+    """Compile *lines* and return the function; the first line must name it `method`."""
     exec("\n ".join(lines), scope)
     method: Method = scope["method"]
     return method
@@ -81,14 +84,19 @@ def _init(cls: type) -> Method:
 
 
 def _init_frozen(cls: type) -> Method:
-    """Slots are set by their descriptors, which takes two thirds of the time of `object.__setattr__`."""
+    """Return the `__init__` of a frozen class.
+
+    It sets slots by their descriptors, which takes two thirds of the time of `object.__setattr__`.
+    """
     members = {each.name: getattr(cls, each.name, None) for each in standard.fields(cls)}
     slots = {name: slot.__set__ for name, slot in members.items() if isinstance(slot, MemberDescriptorType)}
     return _compiled(*_init_source(cls, {name: slots.get(name, object.__setattr__) for name in members}))
 
 
 def _init_source(cls: type, setters: dict[str, Method]) -> tuple[list[str], dict[str, Any]]:
-    """The source of `__init__`, and what its names mean. A field without setter is assigned to."""
+    """Return the source of `__init__` and the names that it uses. Fields without an entry in *setters* are
+    assigned to.
+    """
     scope: dict[str, Any] = {"__missing": standard.MISSING}
     parameters, body = ["self"], []
     for each in standard.fields(cls):
@@ -110,8 +118,8 @@ def _init_source(cls: type, setters: dict[str, Method]) -> tuple[list[str], dict
             parameters.append(name + default)
         if setter := setters.get(name):
             scope[f"__set_{name}"] = setter
-            whose = f"self, {name!r}" if setter is object.__setattr__ else "self"
-            body.append(f"__set_{name}({whose}, {value})")
+            target = f"self, {name!r}" if setter is object.__setattr__ else "self"
+            body.append(f"__set_{name}({target}, {value})")
         else:
             body.append(f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):

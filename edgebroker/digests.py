@@ -1,7 +1,7 @@
-"""SHA-256, BLAKE2b and a comparison in constant time as Python brings them itself.
+"""SHA-256, BLAKE2b and a comparison in constant time, from the modules built into Python.
 
-`hashlib` and `hmac` take OpenSSL's if there is one, and load OpenSSL for it: 3.7 MiB, for what is hashed once at the
-start, or when somebody asks at the HTTP door. (The standard library's `random` does as we do.)
+`hashlib` and `hmac` load OpenSSL if it is installed. That costs 3.7 MiB for values that are hashed once at the start or
+for an HTTP request. (The `random` module of the standard library avoids `hashlib` for the same reason.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ else:
             from _sha2 import sha256  # Python 3.12 and later
         except ImportError:
             from _sha256 import sha256
-    except ImportError:  # built without its own
+    except ImportError:  # this Python was built without its own hash functions
         from hashlib import blake2b, sha256
 
     try:

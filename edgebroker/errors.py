@@ -1,4 +1,5 @@
-"""The errors a user may meet. Each says what is wrong, where, and how to mend it; the edge decides who may hear it.
+"""The errors that a user may see. Each message names the fault, its place and the remedy; the caller at the edge
+decides who may see it.
 
 Errors in lines of password, key and access-control files are collected, so that all of them are reported at once.
 """
@@ -13,11 +14,11 @@ class EdgebrokerError(Exception):
 
 
 class TopicInvalid(EdgebrokerError):
-    """A text is no topic name or no topic filter (MQTT 5.0 section 4.7)."""
+    """A text is not a valid topic name or topic filter (MQTT 5.0 section 4.7)."""
 
 
 class FilterInvalid(EdgebrokerError):
-    """A content filter cannot be understood. `column` counts characters from 1."""
+    """A content filter cannot be parsed. `column` counts characters from 1."""
 
     def __init__(self, reason: str, column: int) -> None:
         super().__init__(f"column {column}: {reason}")
@@ -26,7 +27,7 @@ class FilterInvalid(EdgebrokerError):
 
 
 class FilterTooComplex(EdgebrokerError):
-    """A content filter is understood but beyond a bound of `edgebroker.limits`."""
+    """A content filter is well-formed but exceeds a bound of `edgebroker.limits`."""
 
 
 class SettingsInvalid(EdgebrokerError):
@@ -38,23 +39,23 @@ class LogDamaged(EdgebrokerError):
 
 
 class CannotListen(EdgebrokerError):
-    """The machine does not let us listen there; the message names the address and why."""
+    """The operating system refuses to listen at an address; the message names the address and the reason."""
 
 
 class JournalDamaged(EdgebrokerError):
-    """A journal cannot be used as it is; the message names the file and how to mend it."""
+    """A journal cannot be used as it is; the message names the file and the remedy."""
 
 
 class StoreUnusable(EdgebrokerError):
-    """The folder for what must outlive a run cannot be used; the message says why and what to do."""
+    """The state folder cannot be used; the message names the reason and the remedy."""
 
 
 class JournalInUse(EdgebrokerError):
-    """Another process works with the journal; the message names it."""
+    """Another process has the journal open; the message names that process."""
 
 
 class HeaderInvalid(EdgebrokerError):
-    """The header of an event from another gateway cannot be read or written; the message says why."""
+    """The header of an event from another gateway cannot be read or written; the message gives the reason."""
 
 
 class BrokerNoAnswer(EdgebrokerError):

@@ -1,8 +1,8 @@
-"""The header with which an event travels between gateways: who published it, what it still has to reach, which sessions
-it belongs to.
+"""The header of an event on its way between gateways: its publisher, the clusters that it still has to reach, the
+sessions that it belongs to.
 
-The fields for relocation (`trace`) and dissemination (`group`, `view`) travel from the start, so that gateways which
-do not use them pass them on.
+The fields for relocation (`trace`) and dissemination (`group`, `view`) are part of the format from the start, so that
+gateways that do not use them forward them unchanged.
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.errors import HeaderInvalid
 
 LAYOUT: Final = Struct(">IIIBHHIHHHI")
-"""31 bytes, most significant first; `published_ms` as its upper 16 and its lower 32 bits."""
+"""31 bytes in network byte order; `published_ms` is split into its upper 16 and its lower 32 bits."""
 HOSTED_BITS: Final = 22
-"""A number that a gateway gives to a publisher or an advertisement: in front of it, the gateway's own."""
+"""The bits of the number that a gateway gives to a publisher or an advertisement. The gateway's own number stands in
+front of them.
+"""
 HOSTED_MAX: Final = (1 << HOSTED_BITS) - 1
 
 PUBLISHED_MS_MAX: Final = (1 << 48) - 1
 
 
 def hosted(gateway: int, number: int) -> int:
-    """The number that means *number* (0 to HOSTED_MAX) of the gateway with number *gateway* everywhere."""
+    """Return the federation-wide id of publisher or advertisement *number* (0 to HOSTED_MAX) of gateway *gateway*."""
     return gateway << HOSTED_BITS | number
 
 
 def host_of(hosted_number: int) -> int:
-    """The number of the gateway that gave *hosted_number*."""
+    """Return the number of the gateway that allocated *hosted_number*."""
     return hosted_number >> HOSTED_BITS
 
 
 @dataclass(slots=True)
 class EventHeader:
-    """What is known of an event besides topic and payload. Times are of the publisher's gateway.
+    """All that a gateway knows about an event besides topic and payload. Times are those of the publisher's gateway.
 
-    Nobody changes one. It is not frozen because one is made for each event that crosses a link, and that takes four
-    times as long then, 2 us.
+    Treat a header as immutable. It is not declared frozen because one is created for each event that crosses a link,
+    and creating a frozen one takes four times as long (2 us).
     """
 
     publisher: int
@@ -69,16 +71,22 @@ class EventHeader:
 
     @property
     def age(self) -> tuple[int, int, int]:
-        """The greater one is of what is newer: of two of one millisecond the publishers' numbers decide, anywhere."""
+        """The sort key by age: the newer event has the greater one. Within one millisecond the publishers' numbers
+        decide, so that all gateways agree.
+        """
         return self.published_ms, self.publisher, self.sequence
 
     def followed_ms(self, eid: tuple[int, int], ms: int) -> int:
-        """When an event *eid* of *ms* that takes the place of this one counts as published, so that it is newer."""
+        """Return the publication time, in milliseconds, of an event *eid* that replaces this one: *ms*, or later if
+        needed so that the replacement counts as newer.
+        """
         ms = max(ms, self.published_ms)
         return ms if (ms, *eid) > self.age else min(ms + 1, PUBLISHED_MS_MAX)
 
     def pack(self) -> bytes:
-        """The header in `LAYOUT.size` bytes. Raises HeaderInvalid: a field has more bits than there are."""
+        """Return the header as `LAYOUT.size` bytes. Raises HeaderInvalid if a field needs more bits than the layout
+        has.
+        """
         try:
             return LAYOUT.pack(
                 self.publisher,
@@ -98,7 +106,7 @@ class EventHeader:
 
     @classmethod
     def unpack(cls, data: bytes) -> EventHeader:
-        """Read what `pack` wrote. Raises HeaderInvalid: too short or too long."""
+        """Read the output of `pack`. Raises HeaderInvalid if *data* is too short or too long."""
         if len(data) != LAYOUT.size:
             raise HeaderInvalid(f"a header has {LAYOUT.size} bytes, not {len(data)}")
         *fields, high, low = LAYOUT.unpack(data)

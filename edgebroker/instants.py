@@ -1,7 +1,7 @@
-"""Points and lengths of time. The core never asks for the time: `now` arrives with every event.
+"""Points and lengths of time. The core never reads a clock: `now` is an argument of every event.
 
-An `Instant` is a whole number of microseconds on a monotonic clock whose zero is arbitrary (a gateway has
-no battery-backed clock). A `Duration` is a difference of two instants. Whole numbers keep runs repeatable.
+An `Instant` is a whole number of microseconds on a monotonic clock whose zero is arbitrary (a gateway has no
+battery-backed clock). A `Duration` is a difference of two instants. Whole numbers keep runs repeatable.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ HOUR: Duration = 60 * MINUTE
 DAY: Duration = 24 * HOUR
 
 NEVER: Instant = 1 << 62
-"""Later than everything."""
+"""Later than every instant that a clock can show."""
 
 CLOCK_IS_SET_AFTER: Final = 1_767_225_600 * SECOND
-"""2026-01-01, since 1970. A machine whose wall clock says less came up without one."""
+"""2026-01-01 in microseconds since 1970. A wall clock that shows an earlier time has not been set since the machine
+booted.
+"""
 
 
 def minute_of(instant: Instant) -> int:
-    """The number of whole minutes since the clock's zero: the bucket in which digests are kept."""
+    """Return the number of whole minutes since the clock's zero: the bucket of an audit digest."""
     return instant // MINUTE

@@ -1,4 +1,6 @@
-"""Interests: what brokers tell each other of subscriptions. An interest is its own identity, whoever has it."""
+"""Interests: the form in which gateways announce subscriptions to each other. Two equal interests are the same one,
+whichever gateway announced them.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,31 @@ from edgebroker.topics import TopicFilter
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Events with a topic that *topic_filter* matches and attributes that *predicate* accepts."""
+    """The events whose topic *topic_filter* matches and whose attributes *predicate* accepts."""
 
     topic_filter: TopicFilter
     predicate: Predicate
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # An interest is a key in a dozen tables on its way through a gateway, and each hash of a predicate takes 5 us.
+        # An interest is a key in a dozen tables of a gateway, and hashing a predicate takes 5 us each time.
         object.__setattr__(self, "_hash", hash((self.topic_filter, self.predicate)))
 
     def __hash__(self) -> int:
         return self._hash
 
     def accepts(self, topic: str, attributes: Attributes) -> bool:
-        """Whether an event is meant. The reference, and quick enough for a few interests; for many there is a tree."""
+        """Return whether this interest wants an event. This is the reference, fast enough for a few interests; for many
+        there is the search tree.
+        """
         return self.topic_filter.matches(topic) and all(
             test.accepts(attributes.get(test.attribute)) for test in self.predicate
         )
 
     def fingerprint(self) -> int:
-        """64 bits that are the same wherever the interest is known, to compare what two brokers hold."""
+        """Return a 64-bit hash of the interest that is equal on every gateway; two gateways compare their state with
+        it.
+        """
         tests = [
             (
                 test.attribute,
@@ -46,8 +52,8 @@ class Interest:
 
 
 def fingerprint_of(value: object) -> int:
-    """64 bits for a *value* of plain texts, numbers, lists and tuples.
+    """Return a 64-bit hash of *value*, made of plain texts, numbers, lists and tuples.
 
-    Not secret: who chooses values can make them collide.
+    It is not cryptographic: a client that chooses the values can construct collisions.
     """
     return int.from_bytes(blake2b(repr(value).encode("utf-8", "backslashreplace"), digest_size=8).digest())

@@ -1,11 +1,11 @@
 """The schema of the delivery log: the columns of each table that the broker writes and the analytics read.
 
-Columns are append-only: a new one goes to the end of its table, an old one never changes its meaning.
+Columns are append-only: a new column is added at the end of its table, and an old one never changes its meaning.
 
 A *message* is one accepted publication; its number counts up from 1 over all publishers of one run (`boot`) of a
-broker. A *copy* is one message on its way to one subscriber (several matching subscriptions of one client make
-one). Every copy ends in exactly one fate, so per publisher and subscriber `matched = delivered + expired + dropped
-+ queued`, and every message is either matched at least once or `filtered`.
+broker. A *copy* is one message for one subscriber (several matching subscriptions of one client make one copy). Every
+copy has exactly one final fate, so per publisher and subscriber `matched = delivered + expired + dropped + queued`, and
+every message is either matched at least once or `filtered`.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from edgebroker.dataclasses import dataclass
 
 
 class Fate(IntEnum):
-    """What became of a message or a copy."""
+    """The fate of a message or of a copy."""
 
     PUBLISHED = 0
     """Message: accepted from its publisher."""
     MATCHED = 1
-    """Copy: some subscription of the subscriber wanted it. In digests only."""
+    """Copy: a subscription of the subscriber matched. In digests only."""
     FILTERED = 2
     """Message: no copy was made. `cause` says whether a topic matched at all."""
     DELIVERED = 3
-    """Copy: QoS 0 handed to the subscriber's socket; QoS 1 and 2 acknowledged by the subscriber."""
+    """Copy: at QoS 0 written to the subscriber's socket; at QoS 1 and 2 acknowledged by the subscriber."""
     EXPIRED = 4
     """Copy: its message expiry interval ran out while it waited."""
     DROPPED = 5
-    """Copy: given up; `cause` says why."""
+    """Copy: discarded; `cause` gives the reason."""
     QUEUED = 6
     """Copy: still waiting or unacknowledged when the log was closed."""
 
 
 class Cause(IntEnum):
-    """Why a copy was dropped or a message filtered."""
+    """The reason why a copy was dropped or a message filtered."""
 
     NONE = 0
     NO_SUBSCRIBER = 1
     """Filtered: no subscription has a matching topic filter."""
     CONTENT = 2
-    """Filtered: topic filters matched, but every content filter said no or unknown."""
+    """Filtered: topic filters matched, but every content filter was false or unknown."""
     OUT_BUFFER_FULL = 3
-    """Dropped: QoS 0 to a reader whose out-buffer is full."""
+    """Dropped: QoS 0 to a subscriber whose out-buffer is full."""
     QUEUE_FULL = 4
     """Dropped: QoS 1 or 2 to a client whose queue is full."""
     OFFLINE = 5
@@ -60,44 +60,45 @@ class Cause(IntEnum):
     REFUSED = 10
     """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
     HANDED_OVER = 11
-    """Dropped: it waited for a member of a group that went away, and is another member's copy now."""
+    """Dropped: it waited for a member of a shared subscription that left, and another member gets a copy instead."""
     NOT_ALLOWED = 12
-    """Filtered: who asked for it may not read it. Dropped: its reader may not read it any more."""
+    """Filtered: every client that subscribed is forbidden to read the topic. Dropped: its subscriber lost that right.
+    """
     SUPERSEDED = 13
-    """Dropped: a later message of its topic came while it waited, and only the last one is to wait."""
+    """Dropped: a later message of its topic arrived while it waited, and the queue keeps only the last one."""
     MEMORY_FULL = 14
-    """Dropped: all clients together held too much, and this queue was the largest."""
+    """Dropped: all clients together exceeded the memory limit, and this queue was the largest."""
     BUDGET_SPENT = 15
-    """Dropped: QoS 0 for a peer gateway, when the link's bytes of the day were gone."""
+    """Dropped: QoS 0 for a peer gateway after the daily byte budget of the link was spent."""
     TOO_OLD = 16
-    """Dropped: it waited longer than messages for its reader may."""
+    """Dropped: it waited longer than the subscriber's queue allows."""
     THINNED = 17
-    """Dropped: its reader's queue was full, and of each topic every second message went."""
+    """Dropped: the subscriber's queue was full, and every second message of each topic was removed."""
 
 
 class TraceParent(NamedTuple):
-    """Where a message stands in a trace that its publisher wants recorded (W3C Trace Context, section 3.2.2)."""
+    """The place of a message in a trace that its publisher wants recorded (W3C Trace Context, section 3.2.2)."""
 
     trace_id: str
     """32 hexadecimal digits in lower case."""
     parent_id: str
-    """16 of them: what the publisher did when it published."""
+    """16 hexadecimal digits in lower case: the publisher's operation that published the message."""
 
 
 class ColumnType(Enum):
-    """How a column's values are written and what they are in Spark."""
+    """The encoding of a column's values and their type in Spark."""
 
     INT = "int"
     """A whole number in 64 bits (Spark: long)."""
     TEXT = "text"
     """Unicode text, dictionary-coded per block (Spark: string)."""
     BYTES = "bytes"
-    """Bytes, coded like texts. In recordings only: what gateways and analytics exchange has none."""
+    """Bytes, coded like texts. Used in recordings only; a delivery log has no such column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `name`, `type`, and whether consecutive values are close, so that deltas are written."""
+    """One column: `name`, `type`, and whether consecutive values are close, so that differences are written."""
 
     name: str
     type: ColumnType
@@ -130,13 +131,13 @@ DELIVERY = Table(
         Column("trace_id", ColumnType.TEXT),  # of a message that its publisher wants traced; "" of all others
         Column("parent_id", ColumnType.TEXT),  # as above
         Column("event_publisher", ColumnType.INT),  # PUBLISHED, in a federation: the event's publisher in its header
-        Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 where it is no event, and elsewhere
+        Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 for other messages and other rows
     ),
 )
-"""One row per message (PUBLISHED), per message nobody got (FILTERED) and per copy's fate; QoS 0 may be sampled.
+"""One row per message (PUBLISHED), per message without copies (FILTERED) and per fate of a copy; QoS 0 may be sampled.
 
-A message with a trace has all its rows, whatever its QoS. An event of a federation is a message of its own at each
-gateway that it comes to; its publisher and sequence (`header.Header.eid`) are the same in the rows of all.
+A message with a trace has all its rows, whatever its QoS. An event of a federation is a separate message at each
+gateway that it reaches; its publisher and sequence (`EventHeader.eid`) are the same in the rows of all.
 """
 
 DIGEST = Table(
@@ -153,9 +154,9 @@ DIGEST = Table(
         Column("xor", ColumnType.INT),  # of message numbers
     ),
 )
-"""Everything, sampled or not: count, sum and xor of the message numbers of a flow's fate in one minute.
+"""All messages, sampled or not: count, sum and xor of the message numbers of one fate of a flow in one minute.
 
-QoS is the copy's; of MATCHED and of the fates of the same copy it is the same number.
+QoS is that of the copy; MATCHED and the later fates of a copy have the same QoS.
 """
 
 FILTER = Table(
@@ -177,7 +178,7 @@ ANCHOR = Table(
         Column("unix_us", ColumnType.INT, delta=True),
     ),
 )
-"""What the wall clock said at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
+"""The wall clock time at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
 
 TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR)
 
@@ -185,7 +186,7 @@ TRAFFIC = Table(
     "traffic",
     (
         Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the recorder had read the message
-        Column("client", ColumnType.TEXT),  # who published it, if the recorder was told how to know; else ""
+        Column("client", ColumnType.TEXT),  # the publisher, if the recorder was configured to find it; else ""
         Column("topic", ColumnType.TEXT),
         Column("qos", ColumnType.INT),
         Column("retain", ColumnType.INT),  # 1: its RETAIN flag was set
@@ -193,6 +194,6 @@ TRAFFIC = Table(
         Column("properties", ColumnType.BYTES),  # CBOR map of MQTT 5 properties; empty if there were none
     ),
 )
-"""One row per message that a recorder heard. No table of a delivery log: it stands in recordings alone."""
+"""One row per message that a recorder received. Delivery logs do not contain this table; only recordings do."""
 
 SUM_MODULUS = 2**63

@@ -1,11 +1,12 @@
-"""Predicates: the normal form of a content filter, and the attribute values of an event with which it is compared
-(link-matching section 1). An attribute that is absent is NULL.
+"""Predicates: the normal form of a content filter, and the attribute values of an event that it is compared with ([LM]
+section 1). An absent attribute is NULL.
 
 A *predicate* is a conjunction of *elementary tests*, at most one per attribute, sorted by attribute. A filter is a
-disjunction of predicates. Negation is gone: every test states the values it accepts. This works because a
-comparison with NULL or with a value of another type is unknown, and unknown never delivers: `NOT a > 3` accepts
-exactly the *numbers* that are at most 3. So is whether a text of more than LIKE_CHARS_MAX characters is like a
-pattern: every message is held against every pattern, whoever asked, and one message cannot be done in turns.
+disjunction of predicates. Predicates contain no negation: every test states the values that it accepts. This is
+possible because a comparison with NULL or with a value of another type is unknown, and an event for which a filter is
+unknown is not delivered: `NOT a > 3` accepts exactly the *numbers* that are at most 3. A LIKE with a text of more than
+LIKE_CHARS_MAX characters is unknown too: every message is compared with every pattern, and the work for one message
+cannot be divided between turns.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ class Composite:
 COMPOSITE: Final = Composite()
 
 Value: TypeAlias = bool | int | float | str | Composite | None
-"""A value a filter can meet. None is NULL: the attribute is absent or null."""
+"""A value that a filter is compared with. None is NULL: the attribute is absent or null."""
 
 Attributes: TypeAlias = Mapping[str, Value]
-"""Canonical attribute name -> value. A name that is missing is NULL."""
+"""Canonical attribute name -> value. A missing name is NULL."""
 
 
 Bound: TypeAlias = bool | int | float | str
 
 
 class ValueType(IntEnum):
-    """Which values an elementary test can accept."""
+    """The kinds of values that an elementary test can accept."""
 
     NULL = 0
     """The attribute is absent or null."""
@@ -73,7 +74,7 @@ class Interval:
         return self.low is not None and self.low_closed and self.high_closed and self.low == self.high
 
     def contains(self, value: Bound) -> bool:
-        """Whether *value*, which must be of the kind of the bounds, lies inside."""
+        """Return whether *value*, which must be of the type of the bounds, lies inside."""
         low, high = self.low, self.high
         if low is not None and not (low < value or (self.low_closed and low == value)):  # type: ignore[operator]
             return False
@@ -82,41 +83,45 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A `LIKE` that is no plain prefix. `parts`: literal texts, ANY_RUN (`%`) and ANY_ONE (`_`) in order."""
+    """A `LIKE` that is not a plain prefix. `parts`: literal texts, ANY_RUN (`%`) and ANY_ONE (`_`) in order."""
 
     parts: tuple[str | int, ...]
     negated: bool = False
     weight: int = field(init=False, repr=False, compare=False)
-    """What it takes to ask it, in patterns of less than 128 characters, of which `%` counts four: 1 us, and 1 to 2 more
-    for each KiB of text."""
+    """The cost of one comparison, in patterns of less than 128 characters (`%` counts as four): 1 us, and 1 to 2 more
+    for each KiB of text.
+    """
     _like: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = [len(part) if isinstance(part, str) else 4 if part == ANY_RUN else 1 for part in self.parts]
         object.__setattr__(self, "weight", 1 + sum(sizes) // 128)
-        object.__setattr__(self, "_like", _likeness(self.parts))
+        object.__setattr__(self, "_like", _compile_like(self.parts))
 
     def accepts(self, text: str) -> bool:
-        """Whether *text* as a whole is like the pattern (or unlike it, if negated).
+        """Return whether the whole *text* is like the pattern (or not like it, if negated).
 
-        Between runs the parts are looked for from left to right, each in one pass over the text, or one for 128 of its
-        characters: 4 KiB take 5 to 8 us with a pattern of 100 characters and 70 with 2 KiB, compiled.
+        The parts between two runs are searched from left to right, each in one pass over the text, or in one pass per
+        128 characters of the part: 4 KiB take 5 to 8 us with a pattern of 100 characters and 70 us with 2 KiB,
+        compiled.
         """
         return self._like(text) is not self.negated
 
 
 ANY_RUN = 0
-"""In `Pattern.parts`: any run of characters, also none (`%`)."""
+"""In `Pattern.parts`: any run of characters, possibly empty (`%`)."""
 ANY_ONE = 1
-"""In `Pattern.parts`: any one character (`_`)."""
+"""In `Pattern.parts`: exactly one character (`_`)."""
 
 
 _Segment: TypeAlias = tuple[str, ...]
-"""What stands between two runs, place by place: a character, or "" for any one."""
+"""The places between two runs: each a character, or "" for any one character."""
 
 
-def _likeness(parts: tuple[str | int, ...]) -> Callable[[str], bool]:
-    """What says whether a text is like *parts*. Taken apart once: every event asks every pattern."""
+def _compile_like(parts: tuple[str | int, ...]) -> Callable[[str], bool]:
+    """Return a function that tells whether a text is like *parts*. A pattern is compiled once, because every event is
+    compared with it.
+    """
     segments: list[list[str | int]] = [[]]
     for part in parts:
         if part == ANY_RUN:
@@ -124,9 +129,9 @@ def _likeness(parts: tuple[str | int, ...]) -> Callable[[str], bool]:
         else:
             segments[-1].append(part)
     if len(segments) > 1 and all(segment == [] or [type(one) for one in segment] == [str] for segment in segments):
-        return _literal_likeness(["".join(map(str, segment)) for segment in segments])
+        return _compile_literal_like(["".join(map(str, segment)) for segment in segments])
     first, last = segments[0], segments[-1]
-    between = [_sought(segment) for segment in segments[1:-1] if segment]
+    between = [_search_plan(segment) for segment in segments[1:-1] if segment]
     is_whole = len(segments) == 1
     tail = _length(last)
     least = sum(map(_length, segments))
@@ -154,12 +159,12 @@ def _likeness(parts: tuple[str | int, ...]) -> Callable[[str], bool]:
 
 
 def _length(segment: list[str | int]) -> int:
-    """Characters of what is like *segment*."""
+    """Return the number of characters that *segment* matches."""
     return sum(len(part) if isinstance(part, str) else 1 for part in segment)
 
 
-def _literal_likeness(texts: list[str]) -> Callable[[str], bool]:
-    """The same for literal texts with runs between them, a third of the time."""
+def _compile_literal_like(texts: list[str]) -> Callable[[str], bool]:
+    """As `_compile_like`, for literal texts with runs between them; takes a third of the time."""
     first, *between, last = texts
     middle = [text for text in between if text]
     begin, tail, least = len(first), len(last), sum(map(len, texts))
@@ -179,7 +184,7 @@ def _literal_likeness(texts: list[str]) -> Callable[[str], bool]:
 
 
 def _end(segment: list[str | int], text: str, at: int) -> int:
-    """Where *segment* ends if it stands at *at*; -1 if it does not."""
+    """Return the end of *segment* if it matches at *at*; -1 if it does not."""
     for part in segment:
         if not isinstance(part, str):
             at += 1
@@ -190,8 +195,10 @@ def _end(segment: list[str | int], text: str, at: int) -> int:
     return at if at <= len(text) else -1
 
 
-def _sought(segment: list[str | int]) -> tuple[int, str, int, _Segment]:
-    """How to look for *segment*: as one text between so many ANY_ONE before and after, else place by place."""
+def _search_plan(segment: list[str | int]) -> tuple[int, str, int, _Segment]:
+    """Return how to search for *segment*: a single text with the counts of ANY_ONE before and after it, or place by
+    place.
+    """
     texts = [part for part in segment if isinstance(part, str)]
     if len(texts) == 1:
         before = segment.index(texts[0])
@@ -200,10 +207,10 @@ def _sought(segment: list[str | int]) -> tuple[int, str, int, _Segment]:
 
 
 def end_of_places_plainly(places: _Segment, text: str, at: int, stop: int) -> int:
-    """Where the first run of `text[at:stop]` ends that fits *places*; -1 if there is none.
+    """Return the end of the first run in `text[at:stop]` that matches *places*; -1 if there is none.
 
-    All beginnings are followed at once: bit n of `alive` says that the last n + 1 characters fit the first n + 1
-    places (the Shift-And algorithm of Baeza-Yates and Gonnet).
+    All candidate starts are followed at once: bit n of `alive` is set if the last n + 1 characters match the first n +
+    1 places (the Shift-And algorithm of Baeza-Yates and Gonnet).
     """
     fits: dict[str, int] = {}
     fits_all = 0
@@ -221,7 +228,7 @@ def end_of_places_plainly(places: _Segment, text: str, at: int, stop: int) -> in
 
 
 def end_of_text_plainly(literal: str, text: str, at: int, stop: int) -> int:
-    """Where the first *literal* in `text[at:stop]` ends; -1 if there is none."""
+    """Return the end of the first *literal* in `text[at:stop]`; -1 if there is none."""
     found = text.find(literal, at, stop)
     return found + len(literal) if found >= 0 else -1
 
@@ -237,10 +244,10 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class ElementaryTest:
-    """The values one predicate accepts for one attribute.
+    """The values that one predicate accepts for one attribute.
 
-    `intervals` are sorted, disjoint and not empty for NUMBER, STRING and BOOLEAN, and `()` for NULL and NOT_NULL.
-    `patterns` must all hold in addition (STRING only); for a text of more than LIKE_CHARS_MAX characters none does.
+    `intervals` are sorted, disjoint and not empty for NUMBER, STRING and BOOLEAN, and `()` for NULL and NOT_NULL. All
+    `patterns` must match in addition (STRING only); none matches a text of more than LIKE_CHARS_MAX characters.
     """
 
     attribute: str
@@ -249,7 +256,7 @@ class ElementaryTest:
     patterns: tuple[Pattern, ...] = ()
 
     def accepts(self, value: Value) -> bool:
-        """Whether *value* passes. The reference for every faster way to ask."""
+        """Return whether the test accepts *value*. The reference for every faster search."""
         if _KINDS.get(type(value)) is not self.kind:
             return self._accepts_by_presence(value)
         for interval in self.intervals:
@@ -263,15 +270,15 @@ class ElementaryTest:
         return False
 
     def pattern_work(self, text: str) -> int:
-        """What asking the patterns about *text* takes, in units of about a microsecond: of each its weight, and that
-        again for each KiB; 0 if the text is too long to be asked about.
+        """Return the cost of comparing *text* with the patterns, in units of about a microsecond: the sum of their
+        weights, and that again for each KiB; 0 if the text is too long to be compared.
         """
         if len(text) > LIKE_CHARS_MAX:
             return 0
         return sum([pattern.weight for pattern in self.patterns]) * (1 + (len(text) >> 10))
 
     def _accepts_by_presence(self, value: Value) -> bool:
-        """The same for a value whose type is not one of those that the test compares with."""
+        """As `accepts`, for a value whose Python type is not exactly one that the test compares with."""
         if self.kind is ValueType.NULL:
             return value is None
         if value is None:
@@ -288,16 +295,16 @@ Predicate: TypeAlias = tuple[ElementaryTest, ...]
 
 
 def kind_of(value: bool | int | float | str) -> ValueType:
-    """The kind of a comparable value."""
+    """Return the type of a comparable value."""
     if isinstance(value, bool):
         return ValueType.BOOLEAN
     return ValueType.STRING if isinstance(value, str) else ValueType.NUMBER
 
 
 def _plain(value: bool | int | float | str) -> Bound:
-    """A value of a derived type as one of the type that filters know."""
+    """Return *value*, of a subclass of a filter's types, as that type itself."""
     return str(value) if isinstance(value, str) else float(value) if isinstance(value, float) else int(value)
 
 
 _KINDS: Final = {float: ValueType.NUMBER, int: ValueType.NUMBER, str: ValueType.STRING, bool: ValueType.BOOLEAN}
-"""The kind of a value by its type, for the types that payloads are read into."""
+"""The type of a filter's value by its Python type, for the types that payloads are parsed into."""

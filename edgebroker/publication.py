@@ -1,4 +1,4 @@
-"""A publication: one message a publisher handed to the broker, as the broker carries it to its readers."""
+"""A publication: one message accepted from a publisher, as the broker carries it to its subscribers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edgebroker.log_schema import TraceParent
 
 
 class Publication:
-    """One accepted message. Shared by all copies, so nobody changes it after it was accepted.
+    """One accepted message. All its copies share it, so it must not be changed after it was accepted.
 
-    `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant
-    after which it is of no use; `properties` belong to the front end that made it and are passed on untouched;
-    `properties_bytes` is their size. `trace` is None unless the publisher wants it recorded. `stored` is its number in
-    the journal, 0 if it is not kept there, and `stated` the record that says it last.
+    `number` is the message's number in the delivery log (0: not accepted yet); `expires_at` is None or the instant at
+    which the message expires; `properties` belong to the front end that created it and are forwarded unchanged;
+    `properties_bytes` is their size. `trace` is None unless the publisher wants the message traced. `stored` is the
+    message's number in the journal, 0 if it is not there, and `stated` the LSN of the record that states it last.
     """
 
     __slots__ = (
@@ -69,16 +69,18 @@ class Publication:
         self.stated = 0
 
     def held_bytes(self) -> int:
-        """What keeping the message takes: payload, topic and properties. All three may be large."""
+        """Return the bytes that payload, topic and properties occupy in memory. All three may be large."""
         return len(self.payload) + len(self.topic) + self.properties_bytes
 
     def has_expired(self, now: Instant) -> bool:
-        """Whether the message is of no use any more at *now*."""
+        """Return whether the message expiry interval has passed at *now*."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def plain(publisher: str, topic: str, payload: bytes, qos: int, accepted_at: Instant) -> Publication:
-    """A publication without anything else, as most are: made in a third of the time that `Publication()` takes."""
+    """Return a publication without properties, RETAIN flag or expiry, as most are. It takes a third of the time of
+    `Publication()`.
+    """
     made = Publication.__new__(Publication)
     made.publisher = publisher
     made.topic = topic

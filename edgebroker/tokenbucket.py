@@ -1,4 +1,4 @@
-"""Rates that may be passed for a short while: so many at once, so many a second in the long run."""
+"""Token buckets: rate limits that allow a burst and hold the rate in the long run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from edgebroker.instants import SECOND, Duration, Instant
 
 
 class TokenBucket:
-    """`per_s` tokens flow in each second, up to `burst`. What is taken beyond that is owed, and must be waited for."""
+    """`per_s` tokens are added each second, up to `burst`. The level may become negative; the caller must then wait."""
 
     __slots__ = ("_at", "_burst", "_level", "_per_s")
 
@@ -17,7 +17,7 @@ class TokenBucket:
         self._at = now
 
     def admits(self, now: Instant) -> bool:
-        """Take one token if there is one."""
+        """Take one token and return True, or return False if there is none."""
         self._fill(now)
         if self._level < 1:
             return False
@@ -25,13 +25,13 @@ class TokenBucket:
         return True
 
     def charge(self, tokens: float, now: Instant) -> Duration:
-        """Take *tokens*, whether there are so many or not; how long until nothing is owed any more."""
+        """Take *tokens* even if the level becomes negative. Returns the time until the level is 0 again."""
         self._fill(now)
         self._level -= tokens
         return 0 if self._level >= 0 else int(-self._level / self._per_s * SECOND) + 1
 
     def is_full(self, now: Instant) -> bool:
-        """Whether nothing was taken lately."""
+        """Return whether the bucket is full: no token was taken lately."""
         self._fill(now)
         return self._level >= self._burst
 
@@ -41,7 +41,9 @@ class TokenBucket:
 
 
 class Meter:
-    """What one client publishes, in messages and bytes; 0 per second is no limit. A burst of one second is free."""
+    """The rate limit of one client in messages and bytes per second; 0 means no limit. A burst of one second is
+    allowed.
+    """
 
     __slots__ = ("_bytes", "_messages")
 
@@ -50,6 +52,8 @@ class Meter:
         self._bytes = TokenBucket(bytes_per_s, bytes_per_s, now) if bytes_per_s else None
 
     def charge(self, messages: int, octets: int, now: Instant) -> Duration:
-        """Count what came; how long to read nothing more, so that the rate is kept in the long run."""
+        """Count received messages and bytes. Returns the time for which to read nothing, so that the rate holds in the
+        long run.
+        """
         wait = 0 if self._messages is None else self._messages.charge(messages, now)
         return wait if self._bytes is None else max(wait, self._bytes.charge(octets, now))

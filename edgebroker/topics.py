@@ -1,5 +1,5 @@
-"""Topic names and topic filters (MQTT 5.0 section 4.7), and the code points that no MQTT text should hold (section
-1.5.4). A value that exists is valid; nobody checks it again.
+"""Topic names and topic filters (MQTT 5.0 section 4.7), and the code points that an MQTT text should not contain
+(section 1.5.4). A `TopicFilter` that exists is valid; later code does not check it again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _DISALLOWED: Final = frozenset(map(chr, chain(_CONTROLS, _NON_CHARACTERS)))
 
 
 def has_disallowed(text: str) -> bool:
-    """Whether a control character or a non-character is in *text*.
+    """Return whether *text* contains a control character or a non-character.
 
-    Who receives one may take the packet for malformed and close the connection. Mosquitto and its clients do so, and
-    what a session sends again closes the next one too: such a message would keep all behind it from them.
+    A receiver may treat a packet with one as malformed and close the connection, as Mosquitto and its clients do. A
+    session that sends it again loses the next connection too, so the messages behind it would never be delivered.
     """
     return not (text.isprintable() or _DISALLOWED.isdisjoint(text))  # none of them is printable
 
@@ -31,12 +31,14 @@ SEPARATOR = "/"
 SINGLE_LEVEL = "+"
 MULTI_LEVEL = "#"
 USUAL_CHARS = 256
-"""Topics of real hierarchies have 20 to 80; an attacker's has up to TOPIC_BYTES_MAX."""
+"""The length up to which a topic counts once. Topics of real hierarchies have 20 to 80 characters; an attacker's has up
+to TOPIC_BYTES_MAX.
+"""
 
 
 def parse_topic_name(text: str, allows_all: bool = False) -> str:
-    """*text* itself if it is a topic name: not empty, no wildcard, no U+0000, within the limits, and no code point that
-    its readers may refuse, unless that *allows_all*.
+    """Return *text* if it is a topic name: not empty, no wildcard, no U+0000, within the limits, and, unless
+    *allows_all*, no code point that a subscriber may reject.
 
     Raises TopicInvalid.
     """
@@ -57,7 +59,7 @@ class TopicFilter:
 
     @classmethod
     def parse(cls, text: str) -> TopicFilter:
-        """Read *text*. Raises TopicInvalid: empty, too long, U+0000, or a wildcard where none may stand."""
+        """Parse *text*. Raises TopicInvalid if it is empty, too long, contains U+0000, or has a misplaced wildcard."""
         _check_text(text, "topic filter")
         levels = tuple(text.split(SEPARATOR))
         for position, level in enumerate(levels):
@@ -68,7 +70,8 @@ class TopicFilter:
         return cls(text, levels)
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic name *topic* is meant. The reference; the broker asks the tree instead.
+        """Return whether the filter matches the topic name *topic*. This is the reference; the broker searches the tree
+        instead.
 
         `a/#` matches `a` too; a wildcard in the first level does not match a topic that starts with `$`.
         """
@@ -84,16 +87,16 @@ class TopicFilter:
 
     @property
     def longest_form(self) -> tuple[str, ...]:
-        """The levels of the longest filter that matches the same topics: no topic is empty, so `#` is `+/#`.
+        """The levels of the longest filter that matches the same topics. `#` becomes `+/#`, because no topic is empty.
 
-        Two filters match the same topics only if these are equal.
+        Two filters match the same topics if and only if these are equal.
         """
         if self.levels in ((MULTI_LEVEL,), ("", MULTI_LEVEL)):
             return (*self.levels[:-1], SINGLE_LEVEL, MULTI_LEVEL)
         return self.levels
 
     def covers(self, other: TopicFilter) -> bool:
-        """Whether every topic name that *other* matches is matched by this filter. Exact."""
+        """Return whether this filter matches every topic name that *other* matches. Exact."""
         mine, theirs = self.longest_form, other.longest_form
         if mine[0] == SINGLE_LEVEL and theirs[0].startswith("$"):
             return False
@@ -107,7 +110,7 @@ class TopicFilter:
         return len(theirs) == len(mine)
 
     def overlaps(self, other: TopicFilter) -> bool:
-        """Whether some topic name is matched by both filters. Exact, but for topics beyond TOPIC_BYTES_MAX."""
+        """Return whether both filters match some common topic name. Exact, except for topics beyond TOPIC_BYTES_MAX."""
         mine, theirs = self.longest_form, other.longest_form
         if (mine[0] == SINGLE_LEVEL and theirs[0].startswith("$")) or (
             theirs[0] == SINGLE_LEVEL and mine[0].startswith("$")
@@ -134,5 +137,5 @@ def _check_text(text: str, what: str) -> None:
 
 
 def weight(topic: str) -> int:
-    """For how many of usual length *topic* counts where topics are remembered: up to 257 (P6)."""
+    """Return as how many topics of usual length *topic* counts in a cache: 1 to 257 (P6)."""
     return 1 + len(topic) // USUAL_CHARS
