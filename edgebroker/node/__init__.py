@@ -1,1 +1,3 @@
-"""The broker itself: who subscribes to what, who gets a publication, and what became of each copy. It knows no MQTT."""
+"""The broker without its protocol: subscriptions, the routes of publications, and the fate of each copy. It knows no
+MQTT.
+"""

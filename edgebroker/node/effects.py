@@ -1,4 +1,4 @@
-"""Everything the node can want done, in order. A front end carries it out."""
+"""Effects: all actions that the node asks for, in order. A front end carries them out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgebroker.node.subscriptions import Copy, Subscription
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGrant:
-    """A subscription holds from now on. `is_new` is False if it replaced one with the same text."""
+    """A subscription is active. `is_new` is False if it replaced one with the same text."""
 
     subscription: Subscription
     is_new: bool
@@ -19,7 +19,7 @@ class SubscriptionGrant:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRefusal:
-    """A subscription is not granted, because a limit of `edgebroker.limits` would be passed."""
+    """A subscription is refused because it would exceed a limit of `edgebroker.limits`."""
 
     text: str
     reason: str
@@ -27,23 +27,23 @@ class SubscriptionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnd:
-    """A subscription holds no longer."""
+    """A subscription has ended."""
 
     subscription: Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class ClientDeparture:
-    """Nothing that a client asked for holds any longer."""
+    """All subscriptions of a client have ended."""
 
     client: ClientId
     subscriptions: int
-    """How many it had."""
+    """The number of subscriptions that the client had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """One copy of the accepted publication for each receiver; none if nobody wants it."""
+    """The copies of the accepted publication, one for each receiver; empty if no subscription matches."""
 
     copies: tuple[Copy, ...]
 

@@ -1,4 +1,4 @@
-"""Everything that can happen to the node. A front end turns what its clients say into these."""
+"""Events: all requests that the node handles. A front end makes them from the packets of its clients."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from edgebroker.topics import TopicFilter
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """A client asks for events. The same *text* from the same client replaces what it asked before."""
+    """A client subscribes. A subscription of the same client with the same *text* is replaced."""
 
     client: ClientId
     text: str
-    """As the client wrote it: the subscription's identity."""
+    """The subscription as the client wrote it, which identifies it."""
     topic_filter: TopicFilter
     filter: Filter | None
-    """The content filter; None takes every event of the topic."""
+    """The content filter; None accepts every event of the topic."""
     qos: int
     no_local: bool
     receiver: Any
-    """Where the front end delivers to; returned in every Copy."""
+    """The front end's object for the subscriber; each Copy refers to it."""
     label: str = ""
-    """How the delivery log names the subscription; its text if empty."""
+    """The name of the subscription in the delivery log; its text if empty."""
     identifier: int = 0
-    """A number of the client's own choice that comes back with every copy; 0 is none."""
+    """The Subscription Identifier that the client chose; copies carry it. 0 means none."""
     retain_as_published: bool = False
-    """Whether copies keep the publication's retain flag."""
+    """Whether copies keep the RETAIN flag of the publication."""
     group: str = ""
-    """The group it shares with, whose other members ask for the same topics and content; "" is none."""
+    """The name of the shared subscription, whose other members have the same topic filter and content filter; "" means
+    none.
+    """
     was_granted: bool = False
-    """It was, before a restart: what a client may have at most does not take it back."""
+    """Whether it was granted before a restart; then the limits per client do not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnsubscribeRequest:
-    """A client no longer wants what it asked for as *text*."""
+    """A client ends its subscription *text*."""
 
     client: ClientId
     text: str
@@ -47,14 +49,14 @@ class UnsubscribeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClientRemoval:
-    """A client will not come back: all it asked for ends."""
+    """A client's session ends, and with it all its subscriptions."""
 
     client: ClientId
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """A client, or the broker for it (a will), publishes."""
+    """A client publishes, or the broker publishes on its behalf (a will)."""
 
     publication: Publication
 

@@ -9,7 +9,7 @@ cdef class Ledger:
     cdef dict _drops
     cpdef long long accept(
         self, now, str publisher, Py_ssize_t count, str topic, int qos, Py_ssize_t payload_bytes, Py_ssize_t copies,
-        nobody=*, trace=*,
+        no_copies_cause=*, trace=*,
     ) except -1
     cpdef made(self, now, str publisher, str subscriber, long long first, Py_ssize_t count, int qos)
     cpdef deliver(self, now, Publication publication, str subscriber, str text, int qos)

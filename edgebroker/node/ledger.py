@@ -1,7 +1,7 @@
-"""What became of every message and every copy: `published = sum of fates`, always.
+"""The ledger: the fate of every message and every copy. `published = sum of fates` always holds.
 
-Counts are kept for everything; with a delivery log, each fate also goes there. A *run* is a row of messages with
-consecutive numbers that share publisher, topic, QoS and size: one call accounts for all of them.
+It counts everything; with a delivery log, each fate is logged too. A *run* is a series of messages with consecutive
+numbers that share publisher, topic, QoS and size: one call accounts for all of them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 DROPS_MAX: Final = 1_000
-"""Subscribers, by cause, whose drops are counted apart until somebody asks: about 150 KiB."""
+"""Subscribers and causes whose drops are counted one by one until `take_drops`: about 150 KiB."""
 
 
 class Ledger:
-    """The books of one broker's run."""
+    """The accounts of one run of a broker."""
 
     def __init__(self, log: DeliveryLog | None = None) -> None:
         self.log = log
         self.published = 0
         """Messages accepted; also the number of the last one."""
         self.filtered = 0
-        """Messages of which no copy was made."""
+        """Messages without copies."""
         self.matched = 0
         """Copies made."""
         self.delivered = 0
@@ -37,7 +37,7 @@ class Ledger:
 
     @property
     def queued(self) -> int:
-        """Copies whose fate is still open."""
+        """Copies that have no final fate yet."""
         return self.matched - self.delivered - self.expired - sum(self.dropped.values())
 
     def accept(
@@ -49,10 +49,10 @@ class Ledger:
         qos: int,
         payload_bytes: int,
         copies: int,
-        nobody: Cause = Cause.NO_SUBSCRIBER,
+        no_copies_cause: Cause = Cause.NO_SUBSCRIBER,
         trace: TraceParent | None = None,
     ) -> int:
-        """Number a run of messages of which *copies* each are made; *nobody* says why if none. The first number."""
+        """Number a run of *count* messages with *copies* copies each, or *no_copies_cause*; return the first number."""
         first = self.published + 1
         self.published += count
         self.matched += count * copies
@@ -62,11 +62,13 @@ class Ledger:
         if log is not None:
             log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace)
             if not copies:
-                log.filtered(now, publisher, first, count, topic, qos, nobody, payload_bytes, trace)
+                log.filtered(now, publisher, first, count, topic, qos, no_copies_cause, payload_bytes, trace)
         return first
 
     def take_up(self, now: Instant, publication: Publication, copies: int) -> None:
-        """A message of a former run of which *copies* are still open: it is a message of this run from now on."""
+        """Account for a message that was restored from the journal, with *copies* open copies, as a message of this
+        run.
+        """
         publication.number = self.accept(
             now,
             publication.publisher,
@@ -79,30 +81,30 @@ class Ledger:
         )
 
     def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
-        """Copies of a run for *subscriber*, counted by `accept` already. Only worth calling with a log."""
+        """Log the copies of a run for *subscriber*, already counted by `accept`. Does nothing without a log."""
         if self.log is not None:
             self.log.matched(now, publisher, subscriber, first, count, qos)
 
     def deliver(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
-        """A copy reached its reader."""
+        """Record that a copy reached its receiver."""
         self.delivered += 1
         if self.log is not None:
             self._fate(now, publication, subscriber, text, qos, Fate.DELIVERED, Cause.NONE)
 
     def expire(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
-        """A copy became useless while it waited."""
+        """Record that a copy expired while it waited."""
         self.expired += 1
         if self.log is not None:
             self._fate(now, publication, subscriber, text, qos, Fate.EXPIRED, Cause.NONE)
 
     def drop(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int, cause: Cause) -> None:
-        """A copy was given up."""
+        """Record that a copy was dropped."""
         self.count_dropped(subscriber, cause, 1)
         if self.log is not None:
             self._fate(now, publication, subscriber, text, qos, Fate.DROPPED, cause)
 
     def count_dropped(self, subscriber: str, cause: Cause, count: int) -> None:
-        """So many copies for *subscriber* were given up."""
+        """Count *count* dropped copies for *subscriber*, without a row in the log."""
         self.dropped[cause] = self.dropped.get(cause, 0) + count
         drops = self._drops
         key = (subscriber, cause)
@@ -111,14 +113,16 @@ class Ledger:
         drops[key] = drops.get(key, 0) + count
 
     def take_drops(self) -> dict[tuple[str, Cause], int]:
-        """Copies given up since the last call, by subscriber and cause; those of too many subscribers under ""."""
+        """Return copies dropped since the last call by (subscriber, cause); subscribers beyond DROPS_MAX are counted
+        under "".
+        """
         taken = self._drops
         if taken:
             self._drops = {}
         return taken
 
     def leave(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
-        """A copy still waits while the books are closed."""
+        """Record that a copy is still queued when the broker stops."""
         if self.log is not None:
             self._fate(now, publication, subscriber, text, qos, Fate.QUEUED, Cause.NONE)
 

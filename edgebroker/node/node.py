@@ -1,4 +1,4 @@
-"""The node: events in, effects out. It only dispatches; the nouns beside it do the work."""
+"""The node: events go in, effects come out. It only dispatches; the modules beside it do the work."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from edgebroker.topics import USUAL_CHARS, TopicFilter
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""
 TIDY_AT_ONCE: Final = 64
-"""Subscriptions taken out between two turns: 0.5 ms at 8 us each, well below the 5 ms that an event may wait."""
+"""Subscriptions removed between two turns: 0.5 ms at 8 us each, well below the 5 ms that an event may wait."""
 COUNTS_AT_ONCE: Final = 64
 """Subscriptions whose counts are written between two turns: 0.1 ms, up to 1 ms with a step of the log."""
 
 
 class SubscriptionListener(Protocol):
-    """Who is told which subscriptions there are."""
+    """An observer of the subscriptions, such as the federation."""
 
     def subscribed(
         self, number: int, topic_filter: TopicFilter, predicates: tuple[Predicate, ...], now: Instant
     ) -> None:
-        """One holds."""
+        """React to a new subscription."""
 
     def unsubscribed(self, number: int, now: Instant) -> None:
-        """One ended."""
+        """React to the end of a subscription."""
 
 
 class Node:
-    """One broker without its protocol: subscriptions, routes, accounts and deadlines."""
+    """One broker without its protocol: subscriptions, routes, accounts and timers."""
 
     def __init__(self, ledger: Ledger, subscriptions_per_client_max: int = SUBSCRIPTIONS_PER_CLIENT_MAX) -> None:
         self.ledger = ledger
@@ -60,7 +60,7 @@ class Node:
         self.subscription_listener: SubscriptionListener | None = None
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
-        """What *event* leads to, in the order in which it must be done."""
+        """Handle *event* and return its effects in the order in which they must be carried out."""
         match event:
             case PublishRequest(publication):
                 return [Deliver(self.routes.route(publication.topic).accept(publication, self.ledger, now))]
@@ -69,13 +69,13 @@ class Node:
             case UnsubscribeRequest(client, text):
                 return self._unsubscribe(client, text, now)
             case ClientRemoval(client):
-                return self._part(client, now)
+                return self._remove_client(client, now)
             case _:
                 assert_never(event)
 
     def tidy(self, now: Instant) -> None:
-        """Do some of what changes, clients, routes and minutes left to do; the timer TIDY rings for the rest."""
-        self._take_left(TIDY_AT_ONCE, now)
+        """Do some of the deferred cleanup of subscriptions, routes and counts; sets the timer TIDY for the rest."""
+        self._remove_departed(TIDY_AT_ONCE, now)
         self.routes.tidy()
         closed = self.routes.closed
         if closed is not None:
@@ -84,101 +84,105 @@ class Node:
                 self.routes.closed = closed = None
         self.tree.tend()
         if closed is not None or self.tree.is_reordering or not (self.subscriptions.is_tidy and self.routes.is_tidy):
-            self.timers.set(TIDY, now + 1)  # a later instant: what waits in the world's queues comes first
+            self.timers.set(TIDY, now + 1)  # a later instant, so that input that is waiting is handled first
 
     def close_minute(self, now: Instant) -> None:
-        """Count anew. What was counted until *now* goes to the delivery log, if there is one, as `tidy` is called."""
+        """Begin a new minute of counts. Those up to *now* go to the delivery log, if there is one, in steps of
+        `tidy`.
+        """
         log = self.ledger.log
         if log is None:
             return
-        if self.routes.closed is not None:  # there was no time for the minute before: now it must be
+        if self.routes.closed is not None:  # `tidy` had no time to finish the previous minute
             self.routes.closed.write_all()
         self.routes.gather()
         self.routes.closed = MinuteCounts(now, log, self.subscriptions.by_number.values())
         self.timers.set(TIDY, now + 1)
 
     def close_books(self, now: Instant) -> None:
-        """As `close_minute`, and write it at once: nobody waits any more."""
+        """As `close_minute`, but write everything at once, because the broker is stopping."""
         self.close_minute(now)
         if self.routes.closed is not None:
             self.routes.closed.write_all()
             self.routes.closed = None
 
-    def _subscribe(self, wanted: SubscribeRequest, now: Instant) -> list[Effect]:
+    def _subscribe(self, request: SubscribeRequest, now: Instant) -> list[Effect]:
         subscriptions = self.subscriptions
-        own = subscriptions.of(wanted.client)
-        if wanted.text not in own and not wanted.was_granted:
-            most = self.subscriptions_per_client_max
-            if len(own) >= most:
-                return [SubscriptionRefusal(wanted.text, f"a client has at most {most} subscriptions")]
-            chars = max(most * USUAL_CHARS, TOPIC_BYTES_MAX)
-            if subscriptions.chars_of(wanted.client) + len(wanted.text) > chars:
+        own = subscriptions.of(request.client)
+        if request.text not in own and not request.was_granted:
+            count_max = self.subscriptions_per_client_max
+            if len(own) >= count_max:
+                return [SubscriptionRefusal(request.text, f"a client has at most {count_max} subscriptions")]
+            chars_max = max(count_max * USUAL_CHARS, TOPIC_BYTES_MAX)
+            if subscriptions.chars_of(request.client) + len(request.text) > chars_max:
                 return [
-                    SubscriptionRefusal(wanted.text, f"all subscriptions of a client have at most {chars:,} characters")
+                    SubscriptionRefusal(
+                        request.text, f"all subscriptions of a client have at most {chars_max:,} characters"
+                    )
                 ]
-        if not subscriptions.is_tidy:  # two go for each that comes: clients that go and come do not pile them up
-            self._take_left(2, now)
+        if not subscriptions.is_tidy:  # removing two for each new one bounds the backlog of reconnecting clients
+            self._remove_departed(2, now)
         self.routes.gather()
-        replaced = self._take_out(wanted.client, wanted.text, now)
-        predicates = ALWAYS if wanted.filter is None else wanted.filter.predicates
+        replaced = self._discard(request.client, request.text, now)
+        predicates = ALWAYS if request.filter is None else request.filter.predicates
         subscription = Subscription(
             subscriptions.next_number(),
-            subscriptions.subscriber(wanted.client),
-            wanted.text,
+            subscriptions.subscriber(request.client),
+            request.text,
             not all(predicates),
-            wanted.qos,
-            wanted.no_local,
-            wanted.receiver,
-            wanted.label or wanted.text,
-            wanted.identifier,
-            wanted.retain_as_published,
+            request.qos,
+            request.no_local,
+            request.receiver,
+            request.label or request.text,
+            request.identifier,
+            request.retain_as_published,
         )
-        subscription.begin(self.tree.insert(subscription.number, wanted.topic_filter, predicates))
+        subscription.begin(self.tree.insert(subscription.number, request.topic_filter, predicates))
         subscriptions.add(subscription)
-        if wanted.group:
-            self.groups.join(wanted.group, subscription)
+        if request.group:
+            self.groups.join(request.group, subscription)
         self.routes.follow()
         if self.tree.is_reordering:
             self.timers.set(TIDY, now + 1)
         if self.subscription_listener is not None:
-            self.subscription_listener.subscribed(subscription.number, wanted.topic_filter, predicates, now)
+            self.subscription_listener.subscribed(subscription.number, request.topic_filter, predicates, now)
         return [SubscriptionGrant(subscription, is_new=replaced is None)]
 
     def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:
         self.routes.gather()
-        subscription = self._take_out(client, text, now)
+        subscription = self._discard(client, text, now)
         self.routes.follow()
         return [] if subscription is None else [SubscriptionEnd(subscription)]
 
-    def _part(self, client: ClientId, now: Instant) -> list[Effect]:
-        """End everything *client* asked for at once; the tree is tidied by and by."""
+    def _remove_client(self, client: ClientId, now: Instant) -> list[Effect]:
+        """End all subscriptions of *client* at once; they are removed from the tree in steps of `tidy`."""
         was_tidy = self.subscriptions.is_tidy
         self.routes.gather()
-        subscriber = self.subscriptions.part(client)
+        subscriber = self.subscriptions.remove_client(client)
         if subscriber is None:
             return []
         count = len(subscriber.by_text)
-        if self.ledger.log is not None:  # what comes to their topics from now on is not for them
+        if self.ledger.log is not None:  # later events of their topics must not be counted for them
             for subscription in subscriber.by_text.values():
                 self._finish(subscription)
-        self.routes.forget()  # plain subscriptions stand in routes; `is_gone` is looked at when a route is made
-        if was_tidy:  # otherwise the timer is set
+        self.routes.forget()  # routes contain plain subscriptions; a new route leaves out those that are gone
+        if was_tidy:  # otherwise the timer TIDY is already set
             self.tidy(now)
         return [ClientDeparture(client, count)]
 
-    def _take_left(self, count: int, now: Instant) -> None:
+    def _remove_departed(self, count: int, now: Instant) -> None:
         self.routes.gather()
-        for subscription in self.subscriptions.take_left(count):
-            self._uproot(subscription, now)
+        for subscription in self.subscriptions.take_departed(count):
+            self._remove(subscription, now)
         self.routes.follow()
 
-    def _take_out(self, client: ClientId, text: str, now: Instant) -> Subscription | None:
+    def _discard(self, client: ClientId, text: str, now: Instant) -> Subscription | None:
         subscription = self.subscriptions.discard(client, text)
         if subscription is not None:
-            self._uproot(subscription, now)
+            self._remove(subscription, now)
         return subscription
 
-    def _uproot(self, subscription: Subscription, now: Instant) -> None:
+    def _remove(self, subscription: Subscription, now: Instant) -> None:
         self.tree.remove(subscription.number)
         self.groups.leave(subscription)
         if self.subscription_listener is not None:
@@ -190,7 +194,7 @@ class Node:
             log.selectivity(now, subscription.client, subscription.label, evaluated, matched)
 
     def _finish(self, subscription: Subscription) -> None:
-        """Let *subscription* count no more; what it counted in a minute that is over is still written as of then."""
+        """Stop counting for *subscription*; its counts of a closed minute are saved first."""
         if self.routes.closed is not None:
             self.routes.closed.save_subscription(subscription)
         subscription.finish()

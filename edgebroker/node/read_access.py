@@ -1,5 +1,5 @@
-"""Read access: which subscribers may get a publication. The node asks; the front end answers from the rights of
-its clients.
+"""Read access: the subscribers that may read a publication. The node asks; the front end answers from the rights of its
+clients.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from edgebroker.publication import Publication
 
 
 class Permission(Protocol):
-    """An answer for one receiver and one topic."""
+    """The right of one receiver to read the publications of one topic."""
 
     @property
     def is_always(self) -> bool:
-        """Whether every publication may be read."""
+        """Whether it may read every publication."""
 
     @property
     def is_never(self) -> bool:
-        """Whether none may."""
+        """Whether it may read none."""
 
     def permits(self, publication: Publication) -> bool:
-        """Whether *publication* may be read."""
+        """Return whether it may read *publication*."""
 
 
 PermissionQuery: TypeAlias = Callable[[Any, str], Permission | None]
-"""(receiver, topic) -> its permission; None if nothing is forbidden to it."""
+"""(receiver, topic) -> its permission; None if it may read everything."""
 
 
 class ReadAccess:
-    """Stands at one topic. `conditions` are the clients whose copies need a look at each publication."""
+    """Applies read permissions at one topic. `conditions` are the clients whose permission depends on the
+    publication.
+    """
 
     __slots__ = ("_ask", "_topic", "conditions", "is_denying")
 
@@ -41,11 +43,11 @@ class ReadAccess:
         self._topic = topic
         self.conditions: dict[ClientId, Permission] = {}
         self.is_denying = False
-        """Whether somebody who asked for the topic may not read it."""
+        """Whether a client that subscribed to the topic may not read it."""
 
     def allowed_subscriptions(self, subscriptions: Iterable[Subscription]) -> list[Subscription]:
-        """Those of *subscriptions* whose clients may read something of the topic."""
-        admitted: list[Subscription] = []
+        """Return those of *subscriptions* whose clients may read at least some publications of the topic."""
+        allowed: list[Subscription] = []
         for subscription in subscriptions:
             permission = self._ask(subscription.receiver, self._topic)
             if permission is not None:
@@ -54,15 +56,15 @@ class ReadAccess:
                     continue
                 if not permission.is_always:
                     self.conditions[subscription.client] = permission
-            admitted.append(subscription)
-        return admitted
+            allowed.append(subscription)
+        return allowed
 
     def allowed_copies(self, copies: tuple[Copy, ...], publication: Publication) -> tuple[Copy, ...]:
-        """Those of *copies* that their readers may have."""
+        """Return those of *copies* whose receivers may read *publication*."""
         if not self.conditions:
             return copies
-        verdicts: dict[Permission, bool] = {}  # many readers, few conditions
-        passed: list[Copy] = []
+        verdicts: dict[Permission, bool] = {}  # many receivers share few permissions
+        allowed: list[Copy] = []
         for copy in copies:
             permission = self.conditions.get(copy.subscriptions[0].client)
             if permission is not None:
@@ -71,10 +73,10 @@ class ReadAccess:
                 if not verdicts[permission]:
                     self.is_denying = True
                     continue
-            passed.append(copy)
-        return tuple(passed)
+            allowed.append(copy)
+        return tuple(allowed)
 
     def permits(self, member: Subscription, publication: Publication) -> bool:
-        """Whether the client of *member* may have *publication*."""
+        """Return whether the client of *member* may read *publication*."""
         permission = self._ask(member.receiver, self._topic)
         return permission is None or permission.permits(publication)

@@ -13,39 +13,39 @@ cdef class Route:
     cdef public object extractor, nobody, resolution
     cdef public bint has_no_local
     cdef public tuple copies, groups
-    cdef list _sharing
-    cdef object _guard
-    cdef bint _denies
+    cdef list _matched_groups
+    cdef object _read_access
+    cdef bint _is_denying
     cdef public long long counted
-    cdef long long _identified
+    cdef long long _identifier_work
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
-    cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long leaving=*)
+    cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long remote_copies=*)
     cpdef tuple copies_for(self, Publication publication)
     @cython.locals(numbers=list, accepting=list, all_accepting=list, by_number=dict, subscription=Subscription, copies=dict)
-    cdef tuple _wanted_by(self, Publication publication)
+    cdef tuple _match(self, Publication publication)
     cpdef gather(self)
 
 
 cdef class Routes:
     cdef public object ask, closed, subscriptions, tree
-    cdef public Publication asked
-    cdef public Route asked_route
-    cdef public tuple answer
+    cdef public Publication matched_publication
+    cdef public Route matched_route
+    cdef public tuple matched_copies
     cdef public list accepting
     @cython.locals(subscription=Subscription)
     cdef count_accepting(self)
     cdef public long long epoch, work
-    cdef dict _extractors, _known
-    cdef long long _at_once, _tree_epoch, _ungathered_ends, _weight
+    cdef dict _extractors, _by_topic
+    cdef long long _release_step, _tree_epoch, _ungathered_ends, _weight
     cdef list _ungathered, _released
     cdef object _births, _timers
     cpdef Route route(self, str topic)
-    cpdef note(self, Route route)
+    cpdef add_ungathered(self, Route route)
     @cython.locals(ungathered=list, route=Route)
     cpdef gather(self)
     cpdef follow(self)
     cpdef forget(self)
-    cpdef dict emptied(self, dict known)
-    @cython.locals(known=dict)
+    cpdef dict emptied(self, dict cache)
+    @cython.locals(cache=dict)
     cpdef tidy(self)

@@ -1,4 +1,4 @@
-"""From a topic to its readers, remembered as long as no subscription came or went that could change it."""
+"""Routes: the subscriptions that match a topic, cached until a change of subscriptions could change them."""
 
 from __future__ import annotations
 
@@ -28,31 +28,38 @@ V = TypeVar("V")
 
 UNGATHERED_MAX = 1_000
 UNGATHERED_ENDS_MAX = 50_000
-"""Routes with counts of their own, and their ends. To gather them takes 0.1 us and 0.03, and somebody waits for it."""
+"""Limits of routes with counts that the ends do not have yet, and of the ends of these. `gather` takes 0.1 us for a
+route and 0.03 us for an end, and blocks a client's request.
+"""
 ENDS_PER_WEIGHT = 8
-"""So many subscriptions under a topic take the memory of another topic: 2,000 of them kept 47 KiB for each."""
+"""This many matching topic filters count as one more topic in the cache: the ends of 2,000 filters took 47 KiB per
+topic.
+"""
 CONTENT = 4
-"""What it takes to look into a publication, 14 us; patterns are counted as `ElementaryTest.pattern_work` says."""
+"""The cost of parsing a publication's payload: 14 us. `ElementaryTest.pattern_work` gives the cost of patterns."""
 EXTRACTORS_MAX = 64
-"""Extractors that topics share: to make one takes 0.3 us for each attribute."""
+"""Extractors that topics share: creating one takes 0.3 us for each attribute."""
 RELEASED_AT_ONCE = 1_000
-"""Forgotten routes, or what was made of them, whose memory is given back in one turn: up to 0.4 us each. Of those that
-count for several, fewer."""
+"""Cached routes, or values derived from them, whose memory is freed in one turn, at up to 0.4 us each; fewer if they
+count for several.
+"""
 RELEASED_MAX = 4
-"""Caches that wait for that. They are large, so only an attack fills more; then somebody waits 10 ms after all."""
+"""Discarded caches that wait to be freed. Caches are large, so only an attack produces more; one is then freed at once,
+in 10 ms.
+"""
 
 
 class Route:
-    """What one topic means for every publication under it."""
+    """The copies of the publications of one topic, as far as the topic decides them."""
 
     __slots__ = (
         "_by_client",
         "_by_number",
-        "_denies",
-        "_guard",
-        "_identified",
+        "_identifier_work",
+        "_is_denying",
+        "_matched_groups",
+        "_read_access",
         "_routes",
-        "_sharing",
         "_tree",
         "copies",
         "counted",
@@ -70,50 +77,52 @@ class Route:
         self.resolution = self._tree.resolve(topic)
         plain = [self._by_number[number] for number in sorted(self.resolution.plain)]
         plain = [subscription for subscription in plain if not subscription.subscriber.is_gone]
-        self._guard: ReadAccess | None = None  # None too where nobody is forbidden anything
-        self._denies = False
+        self._read_access: ReadAccess | None = None  # None: every client may read everything
+        self._is_denying = False
         if routes.ask is not None:
-            self._guard = guard = ReadAccess(routes.ask, topic)
+            self._read_access = read_access = ReadAccess(routes.ask, topic)
             plain = [
                 subscription
                 for subscription in plain
-                if subscription.group is not None or guard.allowed_subscriptions((subscription,))
+                if subscription.group is not None or read_access.allowed_subscriptions((subscription,))
             ]
-            self._denies = guard.is_denying
+            self._is_denying = read_access.is_denying
         self._by_client: dict[ClientId, Copy] = {}
         reach(self._by_client, [subscription for subscription in plain if subscription.group is None])
         self.copies = tuple(self._by_client.values())
-        """The copies of a publication that no content filter accepts, but for those that groups get."""
-        self._identified = sum([len(copy.identifiers) for copy in self.copies]) >> 2
+        """The copies of a publication that no content filter accepts, without those of groups."""
+        self._identifier_work = sum([len(copy.identifiers) for copy in self.copies]) >> 2
         shared: list[SharedGroup] = [subscription.group for subscription in plain if subscription.group is not None]
         self.groups = tuple(dict.fromkeys(shared))
-        """The groups that want every publication; each chooses its member anew."""
-        self._sharing: list[SharedGroup] = []  # the groups whose content filter accepted what is at hand
+        """The groups that match every publication; each chooses a member for it."""
+        self._matched_groups: list[SharedGroup] = []  # groups whose content filter accepted the matched publication
         self.extractor = routes.extractor(self.resolution.wanted) if self.resolution.contents else None
-        """None if the content of no publication matters under this topic: then `copies` is the answer."""
-        if self.extractor is None and self._guard is not None and self._guard.conditions:
+        """None if the topic decides alone, without content: then `copies` applies to every publication."""
+        if self.extractor is None and self._read_access is not None and self._read_access.conditions:
             self.extractor = Extractor(())
         self.has_no_local = any(copy.has_no_local for copy in self.copies)
-        """Whether some of `copies` may not go back to the publisher."""
+        """Whether some of `copies` must not go back to the publisher."""
         self.nobody = Cause.NO_SUBSCRIBER if self.extractor is None else Cause.CONTENT
-        if self._denies and not self.groups and self.extractor is None:
+        if self._is_denying and not self.groups and self.extractor is None:
             self.nobody = Cause.NOT_ALLOWED
-        """Why a publication without copies has none."""
+        """The cause that is recorded for a publication without copies."""
         if topic.startswith(SPARKPLUG):
             self.extractor = routes.metrics(topic, self.resolution.wanted, self.extractor)
         self.counted = 0
-        """Publications since the ends were last told."""
+        """Publications since the last `gather`."""
 
     def count(self, publications: int) -> None:
-        """Note so many *publications* for the selectivity counts."""
+        """Count *publications* for the selectivity of subscriptions."""
         if not self.counted:
-            self._routes.note(self)
+            self._routes.add_ungathered(self)
         self.counted += publications
 
-    def accept(self, publication: Publication, ledger: Ledger, now: Instant, leaving: int = 0) -> tuple[Copy, ...]:
-        """Number *publication*, enter it into the books and find its readers: one copy for each.
+    def accept(
+        self, publication: Publication, ledger: Ledger, now: Instant, remote_copies: int = 0
+    ) -> tuple[Copy, ...]:
+        """Number *publication*, account for it and return its copies, one for each receiver.
 
-        *leaving*: copies that it has besides, for other gateways.
+        remote_copies: the number of its copies for other gateways.
         """
         self.count(1)
         copies = self.copies
@@ -123,16 +132,16 @@ class Route:
             self._routes.count_accepting()
             if copies is not self.copies:
                 has_no_local = True in [copy.has_no_local for copy in copies]
-        nobody = self.nobody
-        if self._guard is not None and self._guard.is_denying:
-            nobody = Cause.NOT_ALLOWED
+        no_copies_cause = self.nobody
+        if self._read_access is not None and self._read_access.is_denying:
+            no_copies_cause = Cause.NOT_ALLOWED
         if has_no_local:
             without = [copy.without_own(publication.publisher) for copy in copies]
             copies = tuple([copy for copy in without if copy is not None])
-            nobody = Cause.OWN_MESSAGE
-        if self.groups or self._sharing:
-            copies += self._shared(publication)
-        self._routes.work += 1 + len(copies) + self._identified
+            no_copies_cause = Cause.OWN_MESSAGE
+        if self.groups or self._matched_groups:
+            copies += self._group_copies(publication)
+        self._routes.work += 1 + len(copies) + self._identifier_work
         publication.number = ledger.accept(
             now,
             publication.publisher,
@@ -140,32 +149,33 @@ class Route:
             publication.topic,
             publication.qos,
             len(publication.payload),
-            len(copies) + leaving,
-            nobody,
+            len(copies) + remote_copies,
+            no_copies_cause,
             publication.trace,
         )
         return copies
 
     def copies_for(self, publication: Publication) -> tuple[Copy, ...]:
-        """One copy for each receiver that wants *publication*. Reads the payload at most once, if a filter asks.
+        """Return one copy for each receiver of *publication*. Parses the payload at most once, if a content filter
+        needs it.
 
         Groups are only noted; `accept` chooses their members.
         """
         if self.extractor is None:
             return self.copies
         routes = self._routes
-        if routes.asked is not publication or routes.asked_route is not self:
-            routes.answer = self._wanted_by(publication)
-            routes.asked = publication
-            routes.asked_route = self
-        return routes.answer
+        if routes.matched_publication is not publication or routes.matched_route is not self:
+            routes.matched_copies = self._match(publication)
+            routes.matched_publication = publication
+            routes.matched_route = self
+        return routes.matched_copies
 
-    def _wanted_by(self, publication: Publication) -> tuple[Copy, ...]:
-        """As `copies_for`, where content matters."""
+    def _match(self, publication: Publication) -> tuple[Copy, ...]:
+        """Match the content of *publication*; as `copies_for`."""
         assert self.extractor is not None
         all_accepting = self._routes.accepting
         all_accepting.clear()
-        self._sharing.clear()
+        self._matched_groups.clear()
         attributes = self.extractor.extract(
             publication.payload,
             topic=publication.topic,
@@ -182,11 +192,11 @@ class Route:
             numbers = tree.match(self.resolution, attributes)
             self._routes.work += tree.pattern_work - before
         self._routes.work += CONTENT + (len(publication.payload) >> 3) + (len(numbers) >> 1)
-        guard = self._guard
-        if guard is not None:
-            guard.is_denying = self._denies
+        read_access = self._read_access
+        if read_access is not None:
+            read_access.is_denying = self._is_denying
         if not numbers:
-            return self.copies if guard is None else guard.allowed_copies(self.copies, publication)
+            return self.copies if read_access is None else read_access.allowed_copies(self.copies, publication)
         numbers.sort()
         by_number = self._by_number
         accepting: list[Subscription] = []
@@ -197,45 +207,46 @@ class Route:
                 if subscription.group is None:
                     accepting.append(subscription)
                 else:
-                    self._sharing.append(subscription.group)
-        if guard is not None:
-            accepting = guard.allowed_subscriptions(accepting)
+                    self._matched_groups.append(subscription.group)
+        if read_access is not None:
+            accepting = read_access.allowed_subscriptions(accepting)
         copies = self._by_client.copy()
         reach(copies, accepting)
         found = tuple(copies.values())
-        return found if guard is None else guard.allowed_copies(found, publication)
+        return found if read_access is None else read_access.allowed_copies(found, publication)
 
     @property
     def may_read(self) -> MayRead | None:
-        """Who may read what comes under the topic; None if everybody may."""
-        return None if self._guard is None else self._guard.permits
+        """The function that tells who may read publications of this topic; None if every client may."""
+        return None if self._read_access is None else self._read_access.permits
 
     def wanting(self) -> tuple[SharedGroup, ...]:
-        """The groups that want the publication for which `copies_for` was asked last."""
-        return (*self.groups, *self._sharing)
+        """Return the groups that match the publication last given to `copies_for`."""
+        return (*self.groups, *self._matched_groups)
 
-    def _shared(self, publication: Publication) -> tuple[Copy, ...]:
-        """One copy for each group that wants *publication*, whatever else its member gets."""
+    def _group_copies(self, publication: Publication) -> tuple[Copy, ...]:
+        """Return one copy for each group that matches *publication*, whatever else the chosen member gets."""
         groups = self.groups
-        if self._sharing:
-            groups = tuple(dict.fromkeys([*groups, *self._sharing]))
-            self._sharing.clear()
+        if self._matched_groups:
+            groups = tuple(dict.fromkeys([*groups, *self._matched_groups]))
+            self._matched_groups.clear()
         may_read = self.may_read
         self._routes.work += sum([1 + (len(group.members) >> 3) for group in groups])
         chosen = [group.choose(publication, may_read) for group in groups]
         return tuple([member.alone() for member in chosen if member is not None])
 
     def gather(self) -> None:
-        """Tell the ends what was counted here."""
+        """Add the counts of this route to its ends."""
         counted, self.counted = self.counted, 0
         for end in self.resolution.ends:
             end.events += counted
 
 
 class Routes:
-    """The routes of the topics seen lately, forgotten as a whole when one may have changed or ROUTES_MAX is met.
+    """The cached routes of topics. All are discarded when a subscription change may affect one, or when ROUTES_MAX is
+    reached.
 
-    `epoch` grows each time they are; what a front end derives from a route holds within one epoch.
+    `epoch` grows each time; values that a front end derives from a route are valid within one epoch.
     """
 
     def __init__(self, tree: Pst, subscriptions: Subscriptions, timers: TimerQueue) -> None:
@@ -244,24 +255,26 @@ class Routes:
         self._timers = timers
         self.epoch = 0
         self.work = 0
-        """What routing took so far, in units of about a microsecond: of a publication 1 and each copy of it 1, of four
-        subscription identifiers 1, of a group 1, and one more for eight members; if its content matters CONTENT, an
-        eighth of its length, 1 for two subscriptions that it meets, and what patterns took. A new topic takes 8, a 16th
-        of its length, and 1 for each topic filter that matches it.
+        """The cost of routing so far, in units of about a microsecond. A publication costs 1, each copy 1, four
+        Subscription Identifiers 1, a group 1 and eight members of it 1. Matching its content costs CONTENT, an eighth
+        of its length, 1 for two subscriptions that match, and the cost of patterns. A new topic costs 8, a sixteenth of
+        its length, and 1 for each topic filter that matches.
         """
-        self.asked: Publication | None = None
-        """What `copies_for` was last asked about, of `asked_route`, until it is accepted or a subscription changes."""
-        self.asked_route: Route | None = None
-        self.answer: tuple[Copy, ...] = ()
+        self.matched_publication: Publication | None = None
+        """The last publication given to `copies_for`, of `matched_route`, until it is accepted or subscriptions change;
+        `matched_copies` is the result.
+        """
+        self.matched_route: Route | None = None
+        self.matched_copies: tuple[Copy, ...] = ()
         self.accepting: list[Subscription] = []
         """The subscriptions whose content filter accepts it, members of groups included."""
         self.closed: MinuteCounts | None = None
-        """The minute whose counts must be kept apart from those that come now, if there is one."""
+        """The counts of a closed minute that are not yet written, or None."""
         self.ask: PermissionQuery | None = None
-        """How to learn who may read what; None where nobody is forbidden anything. `forget` when answers change."""
-        self._known: dict[str, Route] = {}
+        """Returns read permissions; None if every client may read everything. Call `forget` when permissions change."""
+        self._by_topic: dict[str, Route] = {}
         self._weight = 0
-        self._at_once = RELEASED_AT_ONCE
+        self._release_step = RELEASED_AT_ONCE
         self._tree_epoch = tree.epoch
         self._ungathered: list[Route] = []
         self._ungathered_ends = 0
@@ -270,23 +283,23 @@ class Routes:
         self._births: Births | None = None
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._by_topic)
 
     def route(self, topic: str) -> Route:
-        """The route of *topic*, a valid topic name."""
-        route = self._known.get(topic)
+        """Return the route of *topic*, a valid topic name; create it if it is not in the cache."""
+        route = self._by_topic.get(topic)
         if route is None:
             if self._weight >= ROUTES_MAX:
                 self.forget()
-            route = self._known[topic] = Route(topic, self)
+            route = self._by_topic[topic] = Route(topic, self)
             ends = len(route.resolution.ends)
             self.work += 8 + (len(topic) >> 4) + ends
             self._weight += weight(topic) + ends // ENDS_PER_WEIGHT
         return route
 
     def count_accepting(self) -> None:
-        """What `copies_for` was asked about is accepted: the content filters that accept it count it."""
-        self.asked = None
+        """Count the accepted publication for each subscription whose content filter accepted it."""
+        self.matched_publication = None
         closed = self.closed
         for subscription in self.accepting:
             if closed is not None:
@@ -294,7 +307,7 @@ class Routes:
             subscription.matched += 1
 
     def extractor(self, wanted: frozenset[str]) -> Extractor:
-        """What takes the attributes *wanted* out of publications; topics that want the same share it."""
+        """Return an extractor of the attributes *wanted*; topics that want the same attributes share it."""
         extractor = self._extractors.get(wanted)
         if extractor is None:
             if len(self._extractors) >= EXTRACTORS_MAX:
@@ -303,32 +316,33 @@ class Routes:
         return extractor
 
     def metrics(self, topic: str, wanted: frozenset[str], plain: Extractor | None) -> Extractor | None:
-        """As `extractor`, for a topic of Sparkplug's: it knows what devices said at their birth, and listens to births.
+        """As `extractor`, for a Sparkplug topic: the extractor resolves metric aliases from birth certificates, and
+        stores these.
 
-        *plain* if the content does not matter, and for other topics.
+        Returns *plain* for other topics, and where content does not matter.
         """
-        from edgebroker.filters.sparkplug import Births, is_sparkplug, tells  # for who is sent any
+        from edgebroker.filters.sparkplug import Births, is_sparkplug, tells  # loaded with the first Sparkplug topic
 
         if not is_sparkplug(topic) or (plain is None and not tells(topic)):
             return plain
-        if self._births is None:  # one that knows nothing yet is a false one, and already shared
+        if self._births is None:  # an empty Births is falsy, but extractors already share it
             self._births = Births()
         return Extractor(wanted, self._births)
 
     @property
     def births(self) -> Births | None:
-        """What Sparkplug's devices said at their birth; None while there were none."""
+        """The birth certificates of Sparkplug devices; None before the first Sparkplug topic."""
         return self._births
 
-    def note(self, route: Route) -> None:
-        """Remember that *route*, which had counted nothing, is about to."""
+    def add_ungathered(self, route: Route) -> None:
+        """Remember *route*, whose counts must be gathered."""
         if len(self._ungathered) >= UNGATHERED_MAX or self._ungathered_ends >= UNGATHERED_ENDS_MAX:
             self.gather()
         self._ungathered.append(route)
         self._ungathered_ends += len(route.resolution.ends)
 
     def gather(self) -> None:
-        """Bring the counts of all ends up to date. Must be done *before* a subscription comes or goes."""
+        """Bring the counts of all ends up to date. Must be called *before* a subscription is added or removed."""
         ungathered, self._ungathered = self._ungathered, []
         self._ungathered_ends = 0
         closed = self.closed
@@ -338,44 +352,46 @@ class Routes:
             route.gather()
 
     def follow(self) -> None:
-        """Start anew if the tree is in another epoch. Must be done *after* a subscription came or went."""
-        self.asked = None
+        """Discard all routes if the epoch of the tree changed. Must be called *after* a subscription is added or
+        removed.
+        """
+        self.matched_publication = None
         if self.tree.epoch != self._tree_epoch:
             self.forget()
 
     def forget(self) -> None:
-        """Start anew."""
-        self.asked = None
+        """Discard all routes."""
+        self.matched_publication = None
         self._tree_epoch = self.tree.epoch
         self.epoch += 1
-        self._at_once = max(1, RELEASED_AT_ONCE * len(self._known) // max(1, self._weight))
+        self._release_step = max(1, RELEASED_AT_ONCE * len(self._by_topic) // max(1, self._weight))
         self._weight = 0
-        self._known = self.emptied(self._known)
+        self._by_topic = self.emptied(self._by_topic)
 
-    def emptied(self, known: dict[K, V]) -> dict[K, V]:
-        """An empty dictionary in place of *known*, which holds something for each route.
+    def emptied(self, cache: dict[K, V]) -> dict[K, V]:
+        """Return an empty dictionary to replace *cache*, which has an entry for each route.
 
-        To give back the memory of 20,000 takes 8 ms. So if there are many that is done by and by, at the deadline TIDY.
+        Freeing the memory of 20,000 entries takes 8 ms, so large ones are freed in steps of `tidy`.
         """
-        if len(known) <= self._at_once:
-            known.clear()
-            return known
+        if len(cache) <= self._release_step:
+            cache.clear()
+            return cache
         if len(self._released) >= RELEASED_MAX:
             self._released.pop()
-        self._released.append(known)
-        self._timers.set(TIDY, 0)  # as soon as there is time
+        self._released.append(cache)
+        self._timers.set(TIDY, 0)  # at the end of this turn
         return {}
 
     @property
     def is_tidy(self) -> bool:
-        """Whether all memory of forgotten routes is given back."""
+        """Whether the memory of all discarded routes is freed."""
         return not self._released
 
     def tidy(self) -> None:
-        """Give back the memory of as many forgotten routes as may be at once."""
+        """Free the memory of some discarded routes."""
         if self._released:
-            known = self._released[-1]
-            for _ in range(min(len(known), self._at_once)):
-                known.popitem()
-            if not known:
+            cache = self._released[-1]
+            for _ in range(min(len(cache), self._release_step)):
+                cache.popitem()
+            if not cache:
                 self._released.pop()

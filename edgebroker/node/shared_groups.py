@@ -1,8 +1,7 @@
-"""Groups of shared subscriptions: one member of a group gets one copy of each publication (MQTT 5.0 section
-4.8.2).
+"""Groups of shared subscriptions: one member of a group gets one copy of each publication (MQTT 5.0 section 4.8.2).
 
-All members of a group ask for the same topics and have the same content filter, so they match together. Who gets a
-copy depends on who is there and how much waits for each, never on a clock or on chance: a run repeated is the same.
+All members of a group have the same topic filter and content filter, so they match together. The choice of the member
+depends on connections and queue lengths, never on a clock or a random number, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -15,29 +14,30 @@ from edgebroker.node.subscriptions import Subscription
 from edgebroker.publication import Publication
 
 STICKY_FLOWS_MAX: Final = 20_000
-"""Flows (group, publisher, topic) whose member is remembered; about 300 bytes each, 6 MiB in all. Beyond, the oldest is
-forgotten and chosen anew when it goes on."""
+"""Flows (group, publisher, topic) whose member is remembered; about 300 bytes each, 6 MiB in all. Beyond that the
+oldest is removed, and its next message chooses a member again.
+"""
 
 MayRead: TypeAlias = Callable[[Subscription, Publication], bool]
 
 
 class GroupMember(Protocol):
-    """What the receiver of a group's subscription must tell about itself."""
+    """The receiver of a member's copies, as the group sees it."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether a copy would be on its way at once."""
+        """Whether a copy would be sent at once."""
 
     @property
     def outstanding(self) -> int:
-        """Copies that were given to it and have not reached it, as far as is known."""
+        """Copies that were assigned to it and are not known to have reached it."""
 
     def has_room(self, size: int) -> bool:
-        """Whether a copy that holds *size* bytes is on its way at once, or may wait for it."""
+        """Return whether a copy of *size* bytes can be sent at once or queued for it."""
 
 
 class SharedGroup:
-    """The subscriptions that share under one name, in the order in which they came."""
+    """The subscriptions of one group, in the order in which they joined."""
 
     __slots__ = ("_by_client", "_groups", "_next", "members", "name")
 
@@ -49,49 +49,50 @@ class SharedGroup:
         self._next = 0  # where the next round begins
 
     def choose(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
-        """Who gets *publication*; None if every member is gone for good, or none may read it."""
+        """Choose the member that gets *publication*; None if every member is gone, or none may read it."""
         if not self._groups.is_sticky:
             return self.fairest(publication, may_read)
-        member = self._follow(publication, may_read)
+        member = self._sticky_member(publication, may_read)
         if member is None:
             member = self.fairest(publication, may_read)
             if member is not None:
-                flows, flow = self._groups.flows, self._flow(publication)
+                flows, flow = self._groups.flows, self._flow_hash(publication)
                 if len(flows) >= STICKY_FLOWS_MAX and flow not in flows:
                     del flows[next(iter(flows))]
                 flows[flow] = member.client
         return member
 
     def fairest(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
-        """The member that is there and has the fewest copies outstanding, in turn where several have.
+        """Choose the connected member with the fewest outstanding copies, in rotation where several have equally few.
 
-        If nobody is there, who is away and will get what is kept for it, by the same rule. Who has no room for it comes
-        behind all who have.
+        If no member is connected, members with a queue are chosen by the same rule. Members without room come last.
         """
-        at = self._at_turn(publication, may_read)
+        at = self._fairest_index(publication, may_read)
         if at < 0:
             return None
         self._next = (at + 1) % len(self.members)
         return self.members[at]
 
     def would_choose(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
-        """Whom `choose` would find now. Nobody's turn is over because of that."""
-        member = self._follow(publication, may_read) if self._groups.is_sticky else None
+        """Return the member that `choose` would return, without advancing the rotation."""
+        member = self._sticky_member(publication, may_read) if self._groups.is_sticky else None
         if member is not None:
             return member
-        at = self._at_turn(publication, may_read)
+        at = self._fairest_index(publication, may_read)
         return None if at < 0 else self.members[at]
 
-    def _at_turn(self, publication: Publication, may_read: MayRead | None) -> int:
-        """Where in `members` the `fairest` is; -1 if there is none."""
-        at = self._fairest(publication, may_read, False)
+    def _fairest_index(self, publication: Publication, may_read: MayRead | None) -> int:
+        """Return the index in `members` of the `fairest`; -1 if there is none."""
+        at = self._lowest_rank_index(publication, may_read, False)
         if at >= 0 and publication.qos and not _has_room(self.members[at], publication):
-            other = self._fairest(publication, may_read, True)
+            other = self._lowest_rank_index(publication, may_read, True)
             at = at if other < 0 else other
         return at
 
-    def _fairest(self, publication: Publication, may_read: MayRead | None, needs_room: bool) -> int:
-        """Where in `members` it is; -1 if there is none."""
+    def _lowest_rank_index(self, publication: Publication, may_read: MayRead | None, needs_room: bool) -> int:
+        """Return the index of the member with the lowest rank, optionally only of those with room; -1 if there
+        is none.
+        """
         members = self.members
         count = len(members)
         best = -1
@@ -105,18 +106,18 @@ class SharedGroup:
                 continue
             if needs_room and not _has_room(member, publication):
                 continue
-            worker: GroupMember = member.receiver
-            outstanding = worker.outstanding
-            rank = (0 if worker.is_connected else 1 if member.qos else 2, outstanding)
+            receiver: GroupMember = member.receiver
+            outstanding = receiver.outstanding
+            rank = (0 if receiver.is_connected else 1 if member.qos else 2, outstanding)
             if rank < best_rank:
                 best, best_rank = at, rank
-                if rank == (0, 0):  # nobody can be fairer
+                if rank == (0, 0):  # no rank is lower
                     break
         return best
 
     def has_room(self, publication: Publication, may_read: MayRead | None = None) -> bool:
-        """Whether whom `choose` would find has room for *publication*."""
-        member = self._follow(publication, may_read) if self._groups.is_sticky else None
+        """Return whether the member that `choose` would return has room for *publication*."""
+        member = self._sticky_member(publication, may_read) if self._groups.is_sticky else None
         if member is not None:
             return _has_room(member, publication)
         return any(
@@ -125,19 +126,19 @@ class SharedGroup:
             if not member.subscriber.is_gone
         )
 
-    def _flow(self, publication: Publication) -> int:
+    def _flow_hash(self, publication: Publication) -> int:
         return hash((self.name, publication.publisher, publication.topic))
 
-    def _follow(self, publication: Publication, may_read: MayRead | None) -> Subscription | None:
-        """The member that has the publication's flow, if it is there and may read it."""
-        client = self._groups.flows.get(self._flow(publication))
+    def _sticky_member(self, publication: Publication, may_read: MayRead | None) -> Subscription | None:
+        """Return the member to which the publication's flow is assigned, if it is connected and may read it."""
+        client = self._groups.flows.get(self._flow_hash(publication))
         member = None if client is None else self._by_client.get(client)
         if member is None or member.subscriber.is_gone or not member.receiver.is_connected:
             return None
         return member if may_read is None or may_read(member, publication) else None
 
     def has_member_for(self, publication: Publication, may_read: MayRead | None) -> bool:
-        """Whether `choose` would find somebody."""
+        """Return whether `choose` would return a member."""
         return any(
             may_read is None or may_read(member, publication)
             for member in self.members
@@ -145,12 +146,12 @@ class SharedGroup:
         )
 
     def add(self, member: Subscription) -> None:
-        """Let *member* be the last in turn."""
+        """Add *member* as the last in the rotation."""
         self.members.append(member)
         self._by_client[member.client] = member
 
     def remove(self, member: Subscription) -> None:
-        """Forget *member*; whose turn it is does not change."""
+        """Remove *member*; the rotation continues with the same member as before."""
         at = self.members.index(member)
         del self.members[at]
         if self._by_client[member.client] is member:
@@ -161,15 +162,15 @@ class SharedGroup:
 
 
 class SharedGroups:
-    """All groups, by name, and the subscriptions in them by client."""
+    """All groups by name, and the member subscriptions by client."""
 
     def __init__(self) -> None:
         self.is_sticky = False
-        """Whether what one publisher says under one topic stays with one member as long as that one is there."""
+        """Whether all messages of a publisher and topic go to the same member while it is connected."""
         self.flows: dict[int, ClientId] = {}
-        """Hash of (group, publisher, topic) -> the client whose member it stays with, which may have left.
+        """Hash of (group, publisher, topic) -> the client to whose member the flow is assigned, which may have left.
 
-        Of the hash alone, because a topic may have 64 KiB; two flows with the same have the same member, no more.
+        Only the hash is stored, because a topic may have 64 KiB; two flows with the same hash merely share a member.
         """
         self._by_name: dict[str, SharedGroup] = {}
         self._by_client: dict[ClientId, list[Subscription]] = {}
@@ -178,19 +179,19 @@ class SharedGroups:
         return len(self._by_name)
 
     def count_members(self) -> int:
-        """How many subscriptions share."""
+        """Return the number of member subscriptions."""
         return sum([len(group.members) for group in self._by_name.values()])
 
     def find(self, name: str) -> SharedGroup | None:
-        """The group called *name*, if it has members."""
+        """Return the group *name*, None if it has no members."""
         return self._by_name.get(name)
 
     def of(self, client: ClientId) -> list[Subscription]:
-        """The subscriptions of *client* that share."""
+        """Return the member subscriptions of *client*."""
         return [member for member in self._by_client.get(client, ()) if not member.subscriber.is_gone]
 
     def join(self, name: str, subscription: Subscription) -> None:
-        """Let *subscription* be a member of the group called *name*, made if there is none."""
+        """Add *subscription* to the group *name*, created if there is none."""
         group = self._by_name.get(name)
         if group is None:
             group = self._by_name[name] = SharedGroup(name, self)
@@ -199,7 +200,7 @@ class SharedGroups:
         self._by_client.setdefault(subscription.client, []).append(subscription)
 
     def leave(self, subscription: Subscription) -> None:
-        """Let *subscription* be a member of no group."""
+        """Remove *subscription* from its group, if it is in one."""
         group, subscription.group = subscription.group, None
         if group is None:
             return
@@ -213,8 +214,8 @@ class SharedGroups:
 
 
 def _has_room(member: Subscription, publication: Publication) -> bool:
-    """At QoS 0 nothing waits, and who is away gets nothing."""
-    worker: GroupMember = member.receiver
+    """Return whether *member* can take a copy. At QoS 0 nothing is queued, so only a connected member can."""
+    receiver: GroupMember = member.receiver
     if not member.qos or not publication.qos:
-        return worker.is_connected
-    return worker.has_room(publication.held_bytes())
+        return receiver.is_connected
+    return receiver.has_room(publication.held_bytes())

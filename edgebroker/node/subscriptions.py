@@ -1,4 +1,4 @@
-"""Who asked for what."""
+"""Subscriptions of all clients, and copies: one event on its way to one receiver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING: Final[Mapping[str, Subscription]] = MappingProxyType({})
 
 
 class Subscriber:
-    """A client and what it asked for, from its first subscription until it goes."""
+    """A client and its subscriptions, from its first subscription until its session ends."""
 
     __slots__ = ("by_text", "chars", "client", "is_gone")
 
@@ -23,15 +23,15 @@ class Subscriber:
         self.client = client
         self.by_text: dict[str, Subscription] = {}
         self.chars = 0
-        """Of all these texts together."""
+        """The total length of all texts in `by_text`."""
         self.is_gone = False
-        """Nothing is delivered any more; its subscriptions are still being taken out of the tree."""
+        """Whether its session has ended: it gets no copies, but the tree may still contain its subscriptions."""
 
 
 class Subscription:
-    """One granted subscription. Of its content filter the tree keeps what it needs, which is less than a `Filter`.
+    """One granted subscription. Its content filter is only in the search tree, which needs less memory than a `Filter`.
 
-    `is_plain`: it has none, or one that accepts everything.
+    `is_plain`: it has no content filter, or one that accepts everything.
     """
 
     __slots__ = (
@@ -77,31 +77,32 @@ class Subscription:
         self.identifier = identifier
         self.retain_as_published = retain_as_published
         self.group: Any = None
-        """The `groups.Group` it is a member of, if any: then it gets only what the group chooses it for."""
+        """The `SharedGroup` it is a member of, or None. A member gets only the copies that its group assigns to it."""
         self.matched = 0
-        """Publications that its content filter accepted since the counts were last taken."""
+        """Publications that its content filter accepted since the last `take_counts`."""
         self._end: End | None = None
-        self._events = 0  # of the end, not counted for us: they were before our time, or their counts were taken
+        self._events = 0  # events of the end that do not count here: before `begin`, or already taken
         self._is_plain = is_plain
         self._alone: Copy | None = None
 
     def begin(self, end: End) -> None:
-        """Count from now on what comes to *end*, that of its topic filter."""
+        """Count the events of *end*, that of its topic filter, from now on."""
         self._end = end
         self._events = end.events
 
     def finish(self) -> None:
-        """Count no more; `take_counts` still gives what was counted until now."""
+        """Stop counting; `take_counts` still returns the counts up to now."""
         if self._end is not None:
             self._events -= self._end.events
             self._end = None
-        self._alone = None  # it refers to us
+        self._alone = None  # breaks the reference cycle
 
     def take_counts(self, before: dict[End, int] | None = None) -> tuple[int, int]:
-        """Publications whose topic was meant, and how many of those were accepted, since the last call.
+        """Return the publications whose topic matched, and how many of those the content filter accepted, since the
+        last call.
 
-        before: if given, publications after a certain moment are left for the next call; of each end to which one
-        came since, the events it had had at that moment.
+        before: the event counts of ends at the end of a minute, for those ends that have had events since; events after
+        that moment are left for the next call.
         """
         end = self._end
         events = 0 if end is None else end.events if before is None else before.get(end, end.events)
@@ -110,17 +111,19 @@ class Subscription:
         return evaluated, evaluated if self._is_plain else matched
 
     def alone(self) -> Copy:
-        """The copy for a receiver that has no other subscription to the event. Made once: most copies are such."""
+        """Return the copy for a receiver without other matching subscriptions. It is created once, because most copies
+        are such.
+        """
         if self._alone is None:
             self._alone = Copy((self,))
         return self._alone
 
 
 class Copy:
-    """One event on its way to one receiver, whatever the number of its subscriptions that want it.
+    """One event for one receiver, however many of its subscriptions match.
 
-    `qos` is the highest granted; `subscriptions` are all that matched, those without content filter first;
-    `identifiers` are those the client gave them.
+    `qos` is the highest granted QoS; `subscriptions` are all that matched, those without content filter first;
+    `identifiers` are their Subscription Identifiers.
     """
 
     __slots__ = ("has_no_local", "identifiers", "label", "qos", "receiver", "retain_as_published", "subscriptions")
@@ -135,7 +138,9 @@ class Copy:
         self.identifiers = tuple([subscription.identifier for subscription in subscriptions if subscription.identifier])
 
     def without_own(self, publisher: str) -> Copy | None:
-        """This copy without "no local" subscriptions, if the publisher is its receiver. None if nothing is left."""
+        """Return this copy without "no local" subscriptions if *publisher* is its receiver. None if no subscription is
+        left.
+        """
         if not self.has_no_local or self.subscriptions[0].client != publisher:
             return self
         left = tuple([subscription for subscription in self.subscriptions if not subscription.no_local])
@@ -143,7 +148,7 @@ class Copy:
 
 
 def reach(copies: dict[ClientId, Copy], accepting: list[Subscription]) -> None:
-    """Let *copies*, one for each client, reach the subscriptions *accepting* too. New clients come last, in order."""
+    """Add the subscriptions *accepting* to *copies*, one copy for each client. New clients are added last, in order."""
     several: dict[ClientId, list[Subscription]] = {}
     for subscription in accepting:
         client = subscription.client
@@ -154,8 +159,8 @@ def reach(copies: dict[ClientId, Copy], accepting: list[Subscription]) -> None:
             several[client].append(subscription)
         else:
             several[client] = [*copy.subscriptions, subscription]
-    for client, own in several.items():
-        copies[client] = Copy(tuple(own))
+    for client, matching in several.items():
+        copies[client] = Copy(tuple(matching))
 
 
 class Subscriptions:
@@ -172,39 +177,39 @@ class Subscriptions:
 
     @property
     def is_tidy(self) -> bool:
-        """Whether no client left subscriptions behind."""
+        """Whether no removed client has subscriptions left."""
         return not self._gone
 
     def of(self, client: ClientId) -> Mapping[str, Subscription]:
-        """The subscriptions of *client* by their text."""
+        """Return the subscriptions of *client* by their text."""
         subscriber = self._subscribers.get(client)
         return NOTHING if subscriber is None else subscriber.by_text
 
     def chars_of(self, client: ClientId) -> int:
-        """How long the texts of all subscriptions of *client* are together."""
+        """Return the total length of the texts of all subscriptions of *client*."""
         subscriber = self._subscribers.get(client)
         return 0 if subscriber is None else subscriber.chars
 
     def subscriber(self, client: ClientId) -> Subscriber:
-        """The entry of *client*, made if there is none."""
+        """Return the entry of *client*, created if there is none."""
         subscriber = self._subscribers.get(client)
         if subscriber is None:
             subscriber = self._subscribers[client] = Subscriber(client)
         return subscriber
 
     def next_number(self) -> SubscriptionNumber:
-        """A number that was never used before."""
+        """Return a new number, never used before."""
         self._last_number += 1
         return SubscriptionNumber(self._last_number)
 
     def add(self, subscription: Subscription) -> None:
-        """Remember *subscription*; one with the same client and text must have been discarded before."""
+        """Add *subscription*; one with the same client and text must have been discarded before."""
         self.by_number[subscription.number] = subscription
         subscription.subscriber.by_text[subscription.text] = subscription
         subscription.subscriber.chars += len(subscription.text)
 
     def discard(self, client: ClientId, text: str) -> Subscription | None:
-        """Forget and return the subscription, None if there is none."""
+        """Remove and return the subscription, None if there is none."""
         subscriber = self._subscribers.get(client)
         if subscriber is None or text not in subscriber.by_text:
             return None
@@ -215,10 +220,10 @@ class Subscriptions:
         del self.by_number[subscription.number]
         return subscription
 
-    def part(self, client: ClientId) -> Subscriber | None:
-        """Let *client* be gone, at once whatever it asked for, and return what it was; None if it asked for nothing.
+    def remove_client(self, client: ClientId) -> Subscriber | None:
+        """Mark *client* as gone and return its entry; None if it has no subscriptions.
 
-        Its subscriptions are still known by number, until `take_left` has returned them.
+        Its subscriptions remain in `by_number` until `take_departed` has returned them.
         """
         subscriber = self._subscribers.pop(client, None)
         if subscriber is not None:
@@ -226,8 +231,8 @@ class Subscriptions:
             self._gone.append(subscriber)
         return subscriber
 
-    def take_left(self, count: int) -> list[Subscription]:
-        """Forget and return up to *count* subscriptions that clients left behind."""
+    def take_departed(self, count: int) -> list[Subscription]:
+        """Remove and return up to *count* subscriptions of removed clients."""
         taken: list[Subscription] = []
         while self._gone and len(taken) < count:
             left = self._gone[-1].by_text
