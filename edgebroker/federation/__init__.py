@@ -1,1 +1,1 @@
-"""Federation: a gateway forwards events to other gateways, and announces which events its clients want."""
+"""Federation: a gateway forwards events to other gateways, and announces the interests of its clients to them."""

@@ -1,13 +1,13 @@
-"""Backpressure between gateways: a gateway whose outbox for a neighbour is nearly full asks publishers elsewhere
-to stop.
+"""Backpressure between gateways: a gateway whose outbox for a neighbour is nearly full asks publishers elsewhere to
+stop.
 
-An outbox for a dead neighbour has room for hours, not for days. What does not fit any more is lost, although its
-publisher was told that it is safe. So a gateway says in time what the neighbour wants, everybody passes it on, and
-whoever has a publisher of such events refuses them, by topic and content; nobody else notices. It holds until the
-gateway says that there is room again, and only while that gateway is reached.
+An outbox for a dead neighbour has room for hours, not for days. When it is full, events are lost that were already
+acknowledged to their publishers. So the gateway floods the neighbour's interests in time, and every gateway refuses
+events of its own clients that match them by topic and content; other events are not affected. Backpressure lasts until
+the gateway floods that it has room again, and applies only while that gateway is reachable.
 
-Of the gateways next to a dead one each keeps what comes from its own side: an event is refused if it would wait
-where there is no room, and not if it would wait at another one.
+Each gateway next to a dead one queues the events from its own side of the cluster. So an event is refused only if it
+would be queued at a gateway without room.
 """
 
 from __future__ import annotations
@@ -28,28 +28,26 @@ LinkEnds = tuple[int, int]
 
 
 class BackpressureTable:
-    """Those of a federation, as one gateway knows them."""
+    """The backpressure in a federation, as one gateway knows it."""
 
-    def __init__(self, topology: Topology, gateway: TopologyGateway, reach: LinkStateTable, boot: int) -> None:
-        """boot: grows with every run of the gateway."""
+    def __init__(self, topology: Topology, gateway: TopologyGateway, link_state: LinkStateTable, boot: int) -> None:
+        """boot: the number of the gateway's run, which grows with every start."""
         self._topology = topology
         self._gateway = gateway
-        self._link_state = reach
+        self._link_state = link_state
         self._last = boot << RUN_BITS
         self._latest: dict[LinkEnds, Backpressure] = {}
         self._index: TopicIndex[tuple[LinkEnds, Interest]] = TopicIndex()
-        self._sides: dict[
-            LinkEnds, frozenset[str]
-        ] = {}  # of crowds that refuse something: who is on the gateway's side
+        self._sides: dict[LinkEnds, frozenset[str]] = {}  # active backpressure -> the gateways on the sender's side
         self._changes: dict[tuple[str, str], bool] = {}
 
     @property
     def is_active(self) -> bool:
-        """Whether anything may have to be refused because of another gateway."""
+        """Whether an event may have to be refused because of another gateway."""
         return bool(self._sides)
 
     def active(self) -> list[tuple[str, str]]:
-        """At which gateways too much waits, and for which of their neighbours."""
+        """Return the active backpressure as (gateway, neighbour) pairs."""
         found = [
             (self._link_state.name_of(one.gateway), self._link_state.name_of(one.neighbour))
             for one in self._latest.values()
@@ -58,86 +56,89 @@ class BackpressureTable:
         return sorted((gateway, neighbour) for gateway, neighbour in found if gateway and neighbour)
 
     def take_changes(self) -> dict[tuple[str, str], bool]:
-        """Where too much has come to wait since this was asked last, and where there is room again (False)."""
-        news, self._changes = self._changes, {}
-        return news
+        """Return the pairs whose backpressure began (True) or ended (False) since the last call."""
+        changes, self._changes = self._changes, {}
+        return changes
 
     def announce(self, neighbour: str, interests: Sequence[Interest] = ()) -> Backpressure:
-        """Too much waits for *neighbour*, which has *interests*; or, without any, there is room again. Returns what to
-        say of it.
+        """Begin backpressure for *neighbour*, which has *interests*; without interests, end it. Returns the message to
+        flood.
         """
         self._last += 1
-        me, number = self._gateway.number, self._link_state.number_of(neighbour)
-        said = Backpressure(me, self._last, number, tuple(interests[:BACKPRESSURE_INTERESTS_MAX]))
-        self._store(self._gateway.name, neighbour, said)
-        return said
+        number = self._link_state.number_of(neighbour)
+        update = Backpressure(self._gateway.number, self._last, number, tuple(interests[:BACKPRESSURE_INTERESTS_MAX]))
+        self._store(self._gateway.name, neighbour, update)
+        return update
 
-    def receive(self, said: Backpressure) -> list[Backpressure]:
-        """Somebody passes on what a gateway *said*; return what all others must be told because of it."""
-        gateway, neighbour = self._link_state.name_of(said.gateway), self._link_state.name_of(said.neighbour)
+    def receive(self, update: Backpressure) -> list[Backpressure]:
+        """Handle a flooded *update*. Returns the messages to flood in turn; none if it was known."""
+        gateway, neighbour = self._link_state.name_of(update.gateway), self._link_state.name_of(update.neighbour)
         if gateway is None or neighbour not in self._topology.gateway(gateway).neighbours:
             return []
-        crowd = said.gateway, said.neighbour
-        known = self._latest.get(crowd)
-        if known is not None and known.number >= said.number:
+        ends = update.gateway, update.neighbour
+        known = self._latest.get(ends)
+        if known is not None and known.number >= update.number:
             return []
-        if gateway == self._gateway.name:  # of an earlier run
-            self._last = max(self._last, said.number)
+        if gateway == self._gateway.name:  # sent by an earlier run of this gateway
+            self._last = max(self._last, update.number)
             return [self.announce(neighbour, () if known is None else known.interests)]
-        self._store(gateway, neighbour, said)
+        self._store(gateway, neighbour, update)
         for interest in () if known is None else dict.fromkeys(known.interests[:BACKPRESSURE_INTERESTS_MAX]):
-            self._index.discard(interest.topic_filter, (crowd, interest))
-        for interest in said.interests[:BACKPRESSURE_INTERESTS_MAX]:
-            self._index.add(interest.topic_filter, (crowd, interest))
-        if said.interests:
-            self._sides[crowd] = self._side(gateway, neighbour)
+            self._index.discard(interest.topic_filter, (ends, interest))
+        for interest in update.interests[:BACKPRESSURE_INTERESTS_MAX]:
+            self._index.add(interest.topic_filter, (ends, interest))
+        if update.interests:
+            self._sides[ends] = self._side(gateway, neighbour)
         else:
-            self._sides.pop(crowd, None)
-        return [said]
+            self._sides.pop(ends, None)
+        return [update]
 
     def statements(self) -> tuple[Backpressure, ...]:
-        """The last words of everybody, for a peer that may have missed them."""
+        """Return the latest message of every gateway, for a peer that may have missed some."""
         return tuple(self._latest.values())
 
     def blocking_gateway(self, topic: str, attributes: Callable[[frozenset[str]], Attributes]) -> str:
-        """The gateway for which too much waits elsewhere, and which wants an event of a client of ours; empty if there
-        is none. *attributes*: those of the event, by their names.
+        """Return the neighbour whose backpressure blocks an event of a local client; empty if there is none.
+
+        attributes: returns those attributes of the event that it is given the names of.
         """
-        met = [each for each in self._index.overlapping(TopicFilter.parse(topic)) if self._is_on_path(each[0])]
-        if not met:
+        matching = [each for each in self._index.overlapping(TopicFilter.parse(topic)) if self._is_on_path(each[0])]
+        if not matching:
             return ""
-        wanted = frozenset(test.attribute for _, interest in met for test in interest.predicate)
-        found = attributes(wanted) if wanted else {}
-        for (_, neighbour), interest in met:
-            if interest.accepts(topic, found):
+        wanted = frozenset(test.attribute for _, interest in matching for test in interest.predicate)
+        values = attributes(wanted) if wanted else {}
+        for (_, neighbour), interest in matching:
+            if interest.accepts(topic, values):
                 return self._link_state.name_of(neighbour) or ""
         return ""
 
-    def _store(self, gateway: str, neighbour: str, said: Backpressure) -> None:
-        crowd = said.gateway, said.neighbour
-        known = self._latest.get(crowd)
-        if bool(said.interests) != bool(known and known.interests):
-            self._changes[gateway, neighbour] = bool(said.interests)
-        self._latest[crowd] = said
+    def _store(self, gateway: str, neighbour: str, update: Backpressure) -> None:
+        ends = update.gateway, update.neighbour
+        known = self._latest.get(ends)
+        if bool(update.interests) != bool(known and known.interests):
+            self._changes[gateway, neighbour] = bool(update.interests)
+        self._latest[ends] = update
 
-    def _is_on_path(self, crowd: LinkEnds) -> bool:
-        """Whether events of ours for its neighbour come past its gateway."""
-        name = self._link_state.name_of(crowd[0])
+    def _is_on_path(self, ends: LinkEnds) -> bool:
+        """Return whether local events for the neighbour pass its gateway."""
+        name = self._link_state.name_of(ends[0])
         assert name is not None
         if not self._link_state.is_reachable(name):
             return False
         own = self._gateway
         cluster = self._topology.gateway(name).cluster
         if cluster == own.cluster:
-            return own.name in self._sides[crowd]
+            return own.name in self._sides[ends]
         mate = own.across[cluster][own.home]
         entry = mate if self._link_state.is_reachable(mate) else self._link_state.nearest(cluster)
-        return entry in self._sides[crowd]
+        return entry in self._sides[ends]
 
     def _side(self, gateway: str, neighbour: str) -> frozenset[str]:
-        """The gateways of the cluster from which the way to *neighbour* leads over *gateway*, which is one of them."""
-        found = [gateway]
-        for each in found:
-            around = self._topology.gateway(each).neighbours
-            found += [one for one in around if one != neighbour and one not in found]
-        return frozenset(found)
+        """Return the gateways of the cluster from which the path to *neighbour* leads over *gateway*, itself
+        included.
+        """
+        side = [gateway]
+        for each in side:
+            neighbours = self._topology.gateway(each).neighbours
+            side += [one for one in neighbours if one != neighbour and one not in side]
+        return frozenset(side)

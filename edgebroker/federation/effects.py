@@ -14,7 +14,7 @@ from edgebroker.overlay.traffic_class import TrafficClass
 
 @dataclass(frozen=True, slots=True)
 class SendMessage:
-    """A message for a peer. What is sent to a peer in one class must arrive in this order."""
+    """Send a message to a peer. Messages for one peer in one class must arrive in this order."""
 
     peer: str
     message: Message
@@ -23,21 +23,21 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeliverEvent:
-    """An event from another gateway for whichever local clients want it."""
+    """Deliver an event of another gateway to the local clients that subscribed to it; there may be none."""
 
     forward: Forward
     is_entry: bool
-    """It entered the cluster here: a retained message is kept here, for late subscribers of the whole cluster."""
+    """Whether it entered the cluster here. If it is to be retained, this gateway keeps it for the whole cluster."""
     is_late: bool
-    """A later event of its publisher was handed on before."""
+    """Whether a later event of its publisher was delivered before."""
     was_held: bool = False
-    """It waited for others, since a `Hold`."""
+    """Whether it was held in the reorder buffer, since a `HoldEvent`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldEvent:
-    """An event of QoS 1 or 2 for local clients waits for others that it may have overtaken. It is taken all the same:
-    what holds it must outlive the run, until it is handed on.
+    """Hold an event of QoS 1 or 2 for local clients in the reorder buffer. The peer's copy is acknowledged, so the
+    event must be stored durably until its `DeliverEvent`.
     """
 
     forward: Forward
@@ -46,14 +46,14 @@ class HoldEvent:
 
 @dataclass(frozen=True, slots=True)
 class AttachHeader:
-    """The event just published goes out with this header. Whoever keeps it as a retained message keeps that too."""
+    """The event just published has this header. If it is retained, its header must be stored with it."""
 
     header: EventHeader
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpRetained:
-    """Say with `Peers.retained` which retained messages *interest* means."""
+    """Look up the retained messages that *interest* matches and return each with `FederationRouter.answer_retained`."""
 
     request: int
     interest: Interest
@@ -61,7 +61,7 @@ class LookUpRetained:
 
 @dataclass(frozen=True, slots=True)
 class DeliverRetained:
-    """A retained message of another gateway, for the subscription that asked."""
+    """Deliver a retained message of another gateway to the local subscription *number* that queried it."""
 
     number: int
     forward: Forward
@@ -69,8 +69,8 @@ class DeliverRetained:
 
 @dataclass(frozen=True, slots=True)
 class StoreInterests:
-    """What the neighbour *peer* wants has changed. It is to outlive the run: whoever does not know what a dead
-    neighbour wants keeps nothing for it.
+    """The interests of the neighbour *peer* have changed. Store the change durably: after a restart, a gateway that
+    does not know the interests of a dead neighbour would queue nothing for it.
     """
 
     peer: str
@@ -79,7 +79,7 @@ class StoreInterests:
 
 @dataclass(frozen=True, slots=True)
 class RedialPeer:
-    """Others have a connection with *peer* again, and we have none: it lives, so dial it."""
+    """Dial *peer* now: other gateways are connected with it again and this one is not."""
 
     peer: str
 

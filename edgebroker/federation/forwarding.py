@@ -22,11 +22,11 @@ from edgebroker.predicate import Attributes
 from edgebroker.publication import Publication
 
 EXTRACTORS_MAX: Final = 1_024
-"""Sets of attributes that filters ask for together; the cache starts anew when there are more."""
+"""Sets of attributes that filters ask for together; the cache is cleared when it is full."""
 
 
 class Forwarder:
-    """The forwarding of one gateway."""
+    """Forwards the events of one gateway."""
 
     def __init__(
         self, topology: Topology, name: str, gossip: InterestGossip, status: LinkStatus, is_dynamic: bool
@@ -48,43 +48,44 @@ class Forwarder:
         home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
         across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
         self._selector = RouteSelector(gateway.neighbours, across, status, is_dynamic)
-        self._sticky: dict[int, str] = {}  # advertisement -> the peer that was chosen in this window
+        self._sticky: dict[int, str] = {}  # advertisement -> the peer chosen in this window
         self._window = 0
         self._duplicate_filter = DuplicateFilter()
         self._extractors: dict[frozenset[str], Extractor] = {}
         self.cases = dict.fromkeys(RoutingCase, 0)
-        """How often each case of dynamic routing was met."""
+        """How often each case of dynamic routing occurred."""
         self.duplicates = 0
-        """Copies that were dropped because all they stood for was seen."""
+        """Copies that were dropped as duplicates for all their clusters."""
 
-    def resume(self, before: Forwarder) -> None:
-        """Know what *before* has seen, and count on from there."""
-        self._duplicate_filter, self.cases, self.duplicates = before._duplicate_filter, before.cases, before.duplicates
+    def resume(self, previous: Forwarder) -> None:
+        """Take over the duplicate filter and the counters of *previous*."""
+        self._duplicate_filter = previous._duplicate_filter
+        self.cases, self.duplicates = previous.cases, previous.duplicates
 
     @property
-    def _goes_around(self) -> bool:
+    def _may_relay(self) -> bool:
         """Whether an event may leave as a relay."""
         return self._relay.is_active or self._link_state.has_lost
 
     def unconditional_peers(self, topic: str, record: Advertisement) -> tuple[str, ...] | None:
-        """Who gets an event for *topic* that *record* advertises, if that does not depend on what it contains.
+        """Return the peers that get every event for *topic* that *record* advertises, whatever its content.
 
-        None: it does, or an event is not sent to all of them as it is. The answer holds while interests, what clusters
-        have answered, and what is up and down stay as they are.
+        None: the peers depend on the content, or the event is changed on its way. The result is valid until interests,
+        answers of clusters or links change.
         """
         resolution = self._interests.resolution(topic)
         pending = record.pending(self._cluster)
-        if resolution.contents or self._goes_around or (pending and record.wanted):
+        if resolution.contents or self._may_relay or (pending and record.wanted):
             return None
         if pending and record.covering:
             pending = record.narrowed(pending, topic, {})
-        routed = self._selector.route(self._interests.targets(resolution, {}, None), pending)
-        if any(copy.civ or copy.passes for copy in routed.copies):
+        decision = self._selector.route(self._interests.targets(resolution, {}, None), pending)
+        if any(copy.civ or copy.passes for copy in decision.copies):
             return None
-        return tuple(copy.peer for copy in routed.copies)
+        return tuple(copy.peer for copy in decision.copies)
 
     def count_published(self, header: EventHeader, count: int) -> None:
-        """*count* events of a local client, from *header* on, leave as is `usual`."""
+        """Mark *count* events of a local client, from *header* on, as seen; they leave by a cached route."""
         everywhere = self._own | self._others
         if count == 1:
             self._duplicate_filter.new_clusters(header.publisher, header.sequence, everywhere)
@@ -92,12 +93,12 @@ class Forwarder:
             self._duplicate_filter.is_new(header.publisher, header.sequence, count, everywhere)
 
     def publish(self, forward: Forward, record: Advertisement) -> list[SendMessage]:
-        """A local client's event, advertised by *record*, leaves."""
+        """Mark a local client's event as seen and return its copies. *record* advertises it."""
         self.count_published(forward.header, 1)
         return self.copies_of(forward, record)
 
     def copies_of(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
-        """The copies of a local client's event. *record*: None if it is not advertised yet."""
+        """Return the copies of a local client's event. *record*: None if it is not advertised yet."""
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
         pending = self._others if record is None else record.pending(self._cluster)
@@ -108,60 +109,62 @@ class Forwarder:
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
-        return self._sent(forward, targets, pending)
+        return self._route_all(forward, targets, pending)
 
     def receive(self, peer: str, forward: Forward) -> tuple[bool, list[SendMessage]]:
-        """A copy from *peer*: return whether local clients may get it, and the copies that leave."""
+        """Handle a copy from *peer*; return whether local clients may get it, and the copies that leave."""
         header = forward.header
-        if forward.passed:  # it may have been here before, with the clusters handed to another gateway
-            return False, self._sent(forward, (), header.civ & self._others)
-        fresh = self._duplicate_filter.new_clusters(header.publisher, header.sequence, header.civ | self._own)
-        if not fresh:
+        if forward.passed:  # another gateway handed its clusters over; the event itself may be a duplicate here
+            return False, self._route_all(forward, (), header.civ & self._others)
+        new = self._duplicate_filter.new_clusters(header.publisher, header.sequence, header.civ | self._own)
+        if not new:
             self.duplicates += 1
             return False, []
         targets: list[str] = []
-        is_ours = bool(fresh & self._own)
-        if is_ours:
+        is_local = bool(new & self._own)
+        if is_local:
             resolution = self._interests.resolution(forward.topic)
             attributes = self.attributes(forward, resolution.wanted) if resolution.contents else {}
             targets = self._interests.targets(resolution, attributes, peer)
-        return is_ours, self._sent(forward, targets, fresh & self._others)
+        return is_local, self._route_all(forward, targets, new & self._others)
 
     def receive_for_clients(self, forward: Forward) -> bool:
-        """A copy that is for our clients alone: return whether they may get it."""
-        is_fresh = bool(
-            self._duplicate_filter.new_clusters(forward.header.publisher, forward.header.sequence, self._own)
-        )
-        self.duplicates += not is_fresh
-        return is_fresh
+        """Handle a copy that is for local clients only; return whether they may get it."""
+        is_new = bool(self._duplicate_filter.new_clusters(forward.header.publisher, forward.header.sequence, self._own))
+        self.duplicates += not is_new
+        return is_new
 
     def receive_series(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
-        """The copies of *series* that leave; local clients may get it. None: it must be `receive`d event by event."""
+        """Return the copies of *series* that leave; local clients may get it. None: call `receive` for each event
+        instead.
+        """
         first, header = series.first, series.first.header
         resolution = self._interests.resolution(first.topic)
         clusters = header.civ | self._own
-        if first.passed or resolution.contents or self._goes_around:
+        if first.passed or resolution.contents or self._may_relay:
             return None
         if not self._duplicate_filter.is_new(header.publisher, header.sequence, series.count, clusters):
             return None
-        return self._sent(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
+        return self._route_all(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
 
-    def _sent(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
-        if not self._goes_around:
-            return self._routed(forward, targets, pending)
+    def _route_all(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+        """Return the copies to *targets* and to the clusters *pending*, relays around dead gateways included."""
+        if not self._may_relay:
+            return self._route(forward, targets, pending)
         plain, relayed = self._relay.split(targets)
         entries = self._entries(pending)
-        sends = self._routed(forward, plain, pending & ~civ_of(entries))
+        sends = self._route(forward, plain, pending & ~civ_of(entries))
         relayed += [(entry, False) for entry in entries.values()]
         if relayed:
-            copy = self._detoured(forward)
+            copy = self._marked(forward)
             for destination, is_alone in relayed:
                 sends += self._relay.relay(destination, copy, TrafficClass.LIVE, is_alone)
         return sends
 
     def _entries(self, pending: int) -> dict[int, str]:
-        """Those of the clusters *pending* of which all our peers are dead, and where they are entered instead: no other
-        gateway of the region can do more about it.
+        """Return an entry gateway for each cluster of *pending* whose peers of this gateway are all dead.
+
+        No other gateway of the region could do more about such a cluster.
         """
         entries = {}
         for cluster in clusters_of(pending) if self._link_state.has_lost else ():
@@ -174,8 +177,9 @@ class Forwarder:
                     entries[cluster] = entry
         return entries
 
-    def _routed(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
-        if not pending:  # most events: nothing to decide
+    def _route(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+        """Return the copies to *targets* and *pending* without relays."""
+        if not pending:  # most events need no decision
             return (
                 self._copies(forward, RoutingDecision([RoutedCopy(peer) for peer in targets], RoutingCase.NONE, None))
                 if targets
@@ -187,32 +191,34 @@ class Forwarder:
             self._sticky.clear()
         avoided = [self._names[number] for number in forward.passed if number in self._names]
         may_walk = forward.walked < self._diameter
-        routed = self._selector.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided)
-        self.cases[routed.case] += 1
-        if routed.chosen is not None:
-            self._sticky[header.adv] = routed.chosen
-        if routed.case is RoutingCase.STUCK:
-            return self._unstuck(forward, routed)
-        return self._copies(forward, routed)
+        decision = self._selector.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided)
+        self.cases[decision.case] += 1
+        if decision.chosen is not None:
+            self._sticky[header.adv] = decision.chosen
+        if decision.case is RoutingCase.STUCK:
+            return self._route_stuck(forward, decision)
+        return self._copies(forward, decision)
 
-    def _unstuck(self, forward: Forward, routed: RoutingDecision) -> list[SendMessage]:
-        """No step of a detour is free: the clusters behind dead iLinks get a relay each, where they can be entered."""
+    def _route_stuck(self, forward: Forward, decision: RoutingDecision) -> list[SendMessage]:
+        """Send a relay to the nearest gateway of each cluster behind a dead iLink, because no step of a detour
+        is free.
+        """
         copies, sends = [], []
-        for copy in routed.copies:
+        for copy in decision.copies:
             cluster = self._clusters.get(copy.peer)
             is_stuck = cluster is not None and self._link_state.is_lost(copy.peer)
             entry = self._link_state.nearest(cluster) if is_stuck and cluster is not None else None
             if entry is None:
                 copies.append(copy)
             else:
-                sends += self._relay.relay(entry, self._detoured(forward), TrafficClass.LIVE)
-        return [*self._copies(forward, RoutingDecision(copies, routed.case, routed.chosen)), *sends]
+                sends += self._relay.relay(entry, self._marked(forward), TrafficClass.LIVE)
+        return [*self._copies(forward, RoutingDecision(copies, decision.case, decision.chosen)), *sends]
 
-    def _copies(self, forward: Forward, routed: RoutingDecision) -> list[SendMessage]:
-        """One message for each copy; those that carry the same are one object."""
+    def _copies(self, forward: Forward, decision: RoutingDecision) -> list[SendMessage]:
+        """Return one message for each copy; equal copies share one object."""
         made: dict[tuple[int, bool, bool], Forward] = {}
         sends = []
-        for peer, civ, passes in routed.copies:
+        for peer, civ, passes in decision.copies:
             is_near = peer in self._neighbours
             key = (civ, passes, is_near)
             copy = made.get(key)
@@ -223,7 +229,7 @@ class Forwarder:
 
     def _copy(self, forward: Forward, civ: int, passes: bool, is_near: bool) -> Forward:
         if not (civ or passes or forward.header.civ or forward.walked or forward.passed):
-            return forward  # most copies are what came
+            return forward  # most copies are unchanged
         return replace(
             forward,
             header=forward.header if civ == forward.header.civ else replace(forward.header, civ=civ),
@@ -232,13 +238,13 @@ class Forwarder:
             passed=(*forward.passed, self._number) if passes else (),
         )
 
-    def _detoured(self, forward: Forward) -> Forward:
-        """The copy for a relay: others may overtake it."""
+    def _marked(self, forward: Forward) -> Forward:
+        """Return the copy for a relay, marked because other events may overtake it."""
         copy = self._copy(forward, 0, False, False)
         return copy if copy.was_marked else replace(copy, was_marked=True)
 
     def attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
-        """The attributes *names* of an event, as far as it has them."""
+        """Return the attributes *names* of an event, as far as it has them."""
         extractor = self._extractors.get(names)
         if extractor is None:
             if len(self._extractors) >= EXTRACTORS_MAX:
@@ -256,7 +262,10 @@ class Forwarder:
 
 
 def forward_of(publication: Publication, header: EventHeader, properties: bytes, now: Instant) -> Forward:
-    """What leaves for peers when a local client publishes. *properties*: what its front end wants others to know."""
+    """Return the event that leaves for peers when a local client publishes.
+
+    properties: the encoded MQTT properties, for the front ends of other gateways.
+    """
     expires_at = publication.expires_at
     return Forward(
         header,
@@ -273,7 +282,7 @@ def forward_of(publication: Publication, header: EventHeader, properties: bytes,
 
 
 def aged(forward: Forward, since: Instant, now: Instant) -> Forward:
-    """*forward* after it waited: it is of use for less long."""
+    """Return *forward* with its remaining expiry interval reduced by the time it waited."""
     if forward.expires_in_ms is None:
         return forward
     return replace(forward, expires_in_ms=max(0, forward.expires_in_ms - (now - since) // MILLISECOND))

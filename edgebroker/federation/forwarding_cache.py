@@ -1,8 +1,7 @@
-"""The forwarding cache: the route of events that is the same for every event of a publisher and topic, or for a
-whole series.
+"""The forwarding cache: routes that are the same for every event of a publisher and topic, or for a whole series.
 
-Nothing is decided here: `Forwarder` is asked, and what it says is remembered while it would say the same. Whoever
-has this calls `clear` when interests, advertisements or links have changed.
+It decides nothing itself: it caches the decisions of `Forwarder`. Its owner must call `clear` when interests,
+advertisements or links have changed.
 """
 
 from __future__ import annotations
@@ -17,60 +16,63 @@ from edgebroker.overlay.advertisements import Advertisement
 from edgebroker.overlay.messages import EventSeries, Forward
 
 CACHED_ROUTES_MAX: Final = 10_000
-"""Publishers and topics that are remembered, 300 bytes each; they are all forgotten when there are more."""
+"""Cached pairs of publisher and topic, 300 bytes each; the cache is cleared when it is full."""
 
 
 class CachedRoute(NamedTuple):
-    """How the events of one publisher under one topic leave."""
+    """The route of the events of one publisher under one topic."""
 
     record: Advertisement
     peers: tuple[str, ...]
-    """Who gets each of them, as it is."""
+    """The peers that get each of them, unchanged."""
 
 
 class ForwardingCache:
-    """The usual ways through the gateway of *peers*."""
+    """The cached routes of *router*."""
 
-    def __init__(self, peers: FederationRouter, is_dynamic: bool) -> None:
-        """*is_dynamic*: what decides may change at any time; nothing is usual then."""
-        self._router = peers
+    def __init__(self, router: FederationRouter, is_dynamic: bool) -> None:
+        """is_dynamic: dynamic routing may change a route at any time, so nothing is cached."""
+        self._router = router
         self._is_dynamic = is_dynamic
         self._routes: dict[tuple[str, str], CachedRoute | None] = {}
 
     def clear(self) -> None:
-        """What decides has changed, or may have."""
+        """Remove all routes."""
         self._routes.clear()
 
     def route_for(self, client: str, topic: str, count_max: int) -> CachedRoute | None:
-        """How up to *count_max* events of a local client leave.
+        """Return the route of up to *count_max* events of a local client.
 
-        None: it must be decided for each, for what they contain decides, or they have to wait or to go around.
+        None: each event must be routed by itself, because the route depends on its content, or it has to wait or make a
+        detour.
         """
         key = (client, topic)
-        way = self._routes.get(key)
-        if way is None:
+        route = self._routes.get(key)
+        if route is None:
             if key in self._routes or (record := self._cacheable_record(client, topic)) is None:
                 return None
-            found = self._router.forwarder.unconditional_peers(topic, record)
-            way = None if found is None else CachedRoute(record, found)
+            peers = self._router.forwarder.unconditional_peers(topic, record)
+            route = None if peers is None else CachedRoute(record, peers)
             if len(self._routes) >= CACHED_ROUTES_MAX:
                 self._routes.clear()
-            self._routes[key] = way
-        if way is None or way.record.publisher.sequence + count_max >= SEQUENCE_MODULUS:
+            self._routes[key] = route
+        if route is None or route.record.publisher.sequence + count_max >= SEQUENCE_MODULUS:
             return None
-        return way
+        return route
 
     def _cacheable_record(self, client: str, topic: str) -> Advertisement | None:
-        """The advertisement of such events, if they need not wait and go the same way as long as nothing changes."""
+        """Return the advertisement of such events, if they need not wait and have the same route until `clear`."""
         region = self._router.region
         record = None if self._is_dynamic else region.advertisements.find(client, topic)
         return None if record is None or record in region.pending else record
 
     def publish(
-        self, way: CachedRoute, topic: str, payload: bytes, qos: int, count: int, now: Instant
+        self, route: CachedRoute, topic: str, payload: bytes, qos: int, count: int, now: Instant
     ) -> Forward | EventSeries | None:
-        """*count* events leave, their payloads one behind the other. Returns what to send; None: nobody wants them."""
-        record, peers = way.record, self._router
+        """Publish *count* events whose payloads are concatenated. Returns the message for the peers of *route*; None if
+        it has none.
+        """
+        record, router = route.record, self._router
         record.used_at = now
         publisher, advertise = record.publisher, record.advertise
         sequence = publisher.sequence + 1
@@ -81,22 +83,22 @@ class ForwardingCache:
             advertise.adv,
             advertise.hc,
             0,
-            peers.interests.epoch,
+            router.interests.epoch,
             0,
             0,
             0,
-            now // MILLISECOND + peers.unix_offset_ms,
+            now // MILLISECOND + router.unix_offset_ms,
         )
-        peers.forwarder.count_published(header, count)
-        if not way.peers:
+        router.forwarder.count_published(header, count)
+        if not route.peers:
             return None
         forward = Forward(header, topic, payload, qos, False, advertise.client)
         return forward if count == 1 else EventSeries(forward, count)
 
     def receive(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
-        """*series* came from *peer*: return the copies that leave; local clients may get all of it.
+        """Receive *series* from *peer* and return the copies that leave; all of it may be delivered to local clients.
 
-        None: it must be taken event by event.
+        None: the series must be handled event by event.
         """
         if self._router.reorder_buffer.may_reorder(series.first):
             return None
@@ -104,9 +106,9 @@ class ForwardingCache:
         return None if sends is None else _series(sends, series.count)
 
     def receive_one(self, peer: str, forward: Forward) -> tuple[bool, list[SendMessage]] | None:
-        """*forward* came from *peer*: return whether local clients may get it, and the copies that leave.
+        """Receive *forward* from *peer*; return whether local clients may get it, and the copies that leave.
 
-        None, and nothing has happened: it may have to wait for others.
+        None: it may have to wait in the reorder buffer; then nothing was changed.
         """
         return (
             None if self._router.reorder_buffer.may_reorder(forward) else self._router.forwarder.receive(peer, forward)
@@ -114,6 +116,7 @@ class ForwardingCache:
 
 
 def _series(sends: list[SendMessage], count: int) -> list[SendMessage]:
+    """Return *sends* with each event replaced by a series of *count* events."""
     made: dict[int, EventSeries] = {}
     for send in sends:
         first = send.message

@@ -1,12 +1,12 @@
-"""The interests of a cluster as one of its gateways knows them: those of its own clients, and those that its
-neighbours announced.
+"""The interests of a cluster as one of its gateways knows them: those of its own clients, and those that its neighbours
+announced.
 
-They are in three places. The search tree has what neighbours announced, each on the link to its neighbour: it
-decides which neighbours get a copy of an event. Each neighbour has been announced what is *not* behind itself. And
-by topic all of them together answer what the cluster wants of a publisher elsewhere.
+They are kept in three places. The search tree has the announced interests, each on the link to its neighbour, and
+decides which neighbours get a copy of an event. For each neighbour there are the interests announced to it: all that
+are *not* behind itself. An index by topic has all of them, for the cluster's answers to advertisements.
 
-While a neighbour is dead those behind it stand in for it (`dead_peer_relay`): each has a link of its own then, and
-is announced what the neighbour would be.
+While a neighbour is dead, the gateways behind it are its stand-ins (`dead_peer_relay`): each has a link of its own
+then, and is announced the neighbour's interests.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from edgebroker.topics import TopicFilter
 
 
 class PlainAnnouncer:
-    """As `filters.announcement.Announced`, but nothing is hidden: the interests that some subscription has."""
+    """As `filters.announcement.CoveringAnnouncer`, but every interest of a subscription is announced, also covered
+    ones.
+    """
 
     def __init__(self) -> None:
-        self._holders: dict[Interest, int] = {}
+        self._counts: dict[Interest, int] = {}
         self._subscriptions: dict[int, tuple[Interest, ...]] = {}
 
     def __contains__(self, number: int) -> bool:
@@ -39,31 +41,33 @@ class PlainAnnouncer:
 
     @property
     def interests(self) -> tuple[Interest, ...]:
-        """All that is announced, the oldest first."""
-        return tuple(self._holders)
+        """All announced interests, the oldest first."""
+        return tuple(self._counts)
 
     def items(self) -> Iterator[tuple[int, tuple[Interest, ...]]]:
-        """The subscriptions, the oldest first, with their interests."""
+        """Iterate over the subscriptions with their interests, the oldest first."""
         yield from self._subscriptions.items()
 
     def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestDelta:
-        """Take in subscription *number*, whose filter is any of *predicates*. Raises ValueError: it is taken."""
+        """Add subscription *number*, whose filter is the disjunction of *predicates*. Raises ValueError if the number
+        is in use.
+        """
         if number in self._subscriptions:
             raise ValueError(f"subscription {number} is announced already")
         interests = tuple(dict.fromkeys(Interest(topic_filter, predicate) for predicate in predicates))
         self._subscriptions[number] = interests
-        new = tuple(one for one in interests if one not in self._holders)
+        new = tuple(one for one in interests if one not in self._counts)
         for one in interests:
-            self._holders[one] = self._holders.get(one, 0) + 1
+            self._counts[one] = self._counts.get(one, 0) + 1
         return InterestDelta(announce=new)
 
     def remove(self, number: int) -> InterestDelta:
-        """Let subscription *number* go. Raises KeyError: there is none."""
+        """Remove subscription *number*. Raises KeyError if there is none."""
         gone = []
         for one in self._subscriptions.pop(number):
-            self._holders[one] -= 1
-            if not self._holders[one]:
-                del self._holders[one]
+            self._counts[one] -= 1
+            if not self._counts[one]:
+                del self._counts[one]
                 gone.append(one)
         return InterestDelta(withdraw=tuple(gone))
 
@@ -74,52 +78,52 @@ EVERYTHING: Final = TopicFilter.parse("#")
 
 @dataclass(slots=True)
 class InterestUpdate:
-    """What a change of interests leads to."""
+    """The consequences of a change of interests."""
 
     outgoing: dict[str, InterestDelta] = field(default_factory=dict)
-    """By neighbour, what it must be told."""
+    """Neighbour -> the changes to announce to it."""
     topic_filters: dict[TopicFilter, None] = field(default_factory=dict)
-    """Under these the cluster wants more or less than before."""
+    """The topic filters under which the interests of the cluster changed."""
     incoming: dict[str, InterestDelta] = field(default_factory=dict)
-    """By neighbour, what it announced that was not known, and withdrew that was."""
+    """Neighbour -> its interests that are new or withdrawn."""
 
     def append(self, other: InterestUpdate) -> None:
-        """Take in what comes after."""
+        """Merge the later update *other* into this one."""
         for mine, others in ((self.outgoing, other.outgoing), (self.incoming, other.incoming)):
             for peer, change in others.items():
-                mine[peer] = _after(mine[peer], change) if peer in mine else change
+                mine[peer] = _merge(mine[peer], change) if peer in mine else change
         self.topic_filters |= other.topic_filters
 
 
-def _after(first: InterestDelta, then: InterestDelta) -> InterestDelta:
-    """Both changes as one: what the second takes back of the first is never said."""
-    announce, withdraw = dict.fromkeys(first.announce), dict.fromkeys(first.withdraw)
-    for said, opposite, new in ((announce, withdraw, then.announce), (withdraw, announce, then.withdraw)):
+def _merge(earlier: InterestDelta, later: InterestDelta) -> InterestDelta:
+    """Merge two changes; an interest that the second one takes back disappears."""
+    announce, withdraw = dict.fromkeys(earlier.announce), dict.fromkeys(earlier.withdraw)
+    for same, opposite, new in ((announce, withdraw, later.announce), (withdraw, announce, later.withdraw)):
         for interest in new:
             if interest in opposite:
                 del opposite[interest]
             else:
-                said[interest] = None
+                same[interest] = None
     return InterestDelta(tuple(announce), tuple(withdraw))
 
 
 class ClusterInterests:
-    """Those of one cluster at one of its gateways."""
+    """The interests of one cluster at one of its gateways."""
 
     def __init__(self, behind: Mapping[str, Sequence[str]], is_precise: bool, is_covering: bool) -> None:
         """behind: neighbour -> the gateways of the cluster that it leads to.
 
-        is_precise: know what covers the cluster's interests, not only their topics.
-        is_covering: announce no interest that another one covers.
+        is_precise: answer advertisements with covering interests, not only with topics. is_covering: announce no
+        interest that another one covers.
         """
         neighbours = tuple(behind)
         peers = (*neighbours, *(far for each in behind.values() for far in each))
         self._links = {peer: 1 << link for link, peer in enumerate(peers, 1)}
         self._numbers = {peer: link for link, peer in enumerate(peers, 1)}
-        self._towards = {far: peer for peer, each in behind.items() for far in (peer, *each)}
-        self._beyond = {peer: sum(self._links[far] for far in (peer, *each)) for peer, each in behind.items()}
-        self._beside = self.everywhere = sum(self._links[peer] for peer in neighbours)
-        """The links to all neighbours, one bit each, and to those who stand in for some."""
+        self._neighbour_of = {far: peer for peer, each in behind.items() for far in (peer, *each)}
+        self._side_links = {peer: sum(self._links[far] for far in (peer, *each)) for peer, each in behind.items()}
+        self._neighbour_links = self.everywhere = sum(self._links[peer] for peer in neighbours)
+        """The links to all neighbours and their stand-ins, one bit each."""
         self.tree = Pst()
         self._received: dict[str, dict[Interest, int]] = {peer: {} for peer in peers}
         self._announced: dict[str, CoveringAnnouncer | PlainAnnouncer] = {
@@ -133,19 +137,19 @@ class ClusterInterests:
         self._unknown = 0  # the links to neighbours whose interests are not known yet
 
     def await_neighbours(self) -> None:
-        """A restarted gateway: until they are `heard`, neighbours may want anything."""
+        """Assume after a restart that neighbours may want anything, until `mark_known`."""
         self._unknown = self.everywhere
 
     def __contains__(self, gateway: str) -> bool:
-        """Whether *gateway* is another one of the cluster."""
-        return gateway in self._towards
+        """Return whether *gateway* is another gateway of the cluster."""
+        return gateway in self._neighbour_of
 
     def is_known(self, peer: str) -> bool:
-        """Whether all interests of *peer* are known, as far as they were told."""
+        """Return whether all interests of *peer* are known."""
         return not self._unknown & self._links[peer]
 
     def add_stand_in(self, peer: str) -> InterestUpdate:
-        """*peer* stands in for the neighbour before it: until it is `heard` it may want anything."""
+        """Add *peer* as a stand-in; until `mark_known` it may want anything."""
         if self.everywhere & self._links[peer]:
             return InterestUpdate()
         self.everywhere |= self._links[peer]
@@ -153,92 +157,93 @@ class ClusterInterests:
         return InterestUpdate()
 
     def remove_stand_in(self, peer: str) -> InterestUpdate:
-        """It does not any more: the neighbour has announced what is behind it."""
+        """Remove a stand-in, because the neighbour itself has announced the interests behind it."""
         changed = self.mark_known(peer)
         changed.append(self.withdrawn(peer, self.announced_by(peer)))
         self.everywhere &= ~self._links[peer]
         return changed
 
     def mark_known(self, peer: str) -> InterestUpdate:
-        """All interests of *peer* are known, or are waited for no longer."""
+        """Record that all interests of *peer* are known, or are no longer waited for."""
         if not self._unknown & self._links[peer]:
             return InterestUpdate()
         self._unknown &= ~self._links[peer]
-        return InterestUpdate({}, {EVERYTHING: None} if self._beside & self._links[peer] else {})
+        return InterestUpdate({}, {EVERYTHING: None} if self._neighbour_links & self._links[peer] else {})
 
     @property
     def epoch(self) -> int:
-        """How often the tree has changed, in 16 bits."""
+        """The number of changes of the tree, modulo 2**16."""
         return self.tree.epoch % EPOCH_MODULUS
 
     def subscribed(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestUpdate:
-        """A client of ours subscribed. Raises ValueError: the number is taken."""
+        """Add a local client's subscription. Raises ValueError if the number is in use."""
         return self._add(None, 2 * number, topic_filter, predicates)
 
     def unsubscribed(self, number: int) -> InterestUpdate:
-        """Its subscription ended. One that was not told before is not missed."""
+        """Remove a local client's subscription; an unknown number is ignored."""
         return self._remove(None, 2 * number) if 2 * number in self._cluster else InterestUpdate()
 
     def own(self) -> Iterator[tuple[int, TopicFilter, tuple[Predicate, ...]]]:
-        """What our clients are subscribed to, as it was given to `subscribed`."""
+        """Iterate over the subscriptions of local clients, as they were given to `subscribed`."""
         for key, interests in self._cluster.items():
             if key % 2 == 0 and interests:
                 yield key // 2, interests[0].topic_filter, tuple(each.predicate for each in interests)
 
     def announced(self, peer: str, interests: Iterable[Interest]) -> InterestUpdate:
-        """The neighbour *peer* says that somebody behind it has *interests*; those it said before are not looked at."""
+        """Add *interests* that the neighbour *peer* announced; known ones are ignored."""
         changed = InterestUpdate()
-        held = self._received[peer]
-        new = [interest for interest in dict.fromkeys(interests) if interest not in held]
+        received = self._received[peer]
+        new = [interest for interest in dict.fromkeys(interests) if interest not in received]
         for interest in new:
             self._last_number += 1
-            number = held[interest] = self._last_number
+            number = received[interest] = self._last_number
             self.tree.insert(number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
             changed.append(self._add(peer, 2 * number + 1, interest.topic_filter, (interest.predicate,)))
-        return self._learned(peer, changed, InterestDelta(announce=tuple(new)))
+        return self._with_incoming(peer, changed, InterestDelta(announce=tuple(new)))
 
     def withdrawn(self, peer: str, interests: Iterable[Interest]) -> InterestUpdate:
-        """Nobody behind *peer* has them any more; those it never announced are not looked at."""
+        """Remove *interests* that the neighbour *peer* withdrew; unknown ones are ignored."""
         changed = InterestUpdate()
-        held = self._received[peer]
-        gone = [interest for interest in dict.fromkeys(interests) if interest in held]
+        received = self._received[peer]
+        gone = [interest for interest in dict.fromkeys(interests) if interest in received]
         for interest in gone:
-            number = held.pop(interest)
+            number = received.pop(interest)
             self.tree.remove(number)
             changed.append(self._remove(peer, 2 * number + 1))
-        return self._learned(peer, changed, InterestDelta(withdraw=tuple(gone)))
+        return self._with_incoming(peer, changed, InterestDelta(withdraw=tuple(gone)))
 
     def announced_by(self, peer: str) -> tuple[Interest, ...]:
-        """What *peer* announced."""
+        """Return the interests that *peer* announced."""
         return tuple(self._received[peer])
 
     def has_announced(self, peer: str, interest: Interest) -> bool:
-        """Whether *peer* announced it."""
+        """Return whether *peer* announced *interest*."""
         return interest in self._received[peer]
 
     def announced_to(self, peer: str) -> tuple[Interest, ...]:
-        """What *peer* was announced, or must be when the link to it is up again."""
-        return self._announced[self._towards[peer]].interests
+        """Return the interests announced to *peer*, or to be announced when its link is up again."""
+        return self._announced[self._neighbour_of[peer]].interests
 
     def wants(self, topic_filter: TopicFilter) -> Covering:
-        """What covers all that the cluster wants under *topic_filter*.
+        """Return interests that cover all interests of the cluster under *topic_filter*; None: it may want anything.
 
-        Of those behind a dead neighbour that is what it last said, until those say more who stand in for it.
+        For the gateways behind a dead neighbour these are the last ones it announced, until its stand-ins announce
+        more.
         """
-        if self._unknown & self._beside:
+        if self._unknown & self._neighbour_links:
             return None
         overlapping = self._by_topic.overlapping(topic_filter)
         if not self._is_precise:
             return () if next(overlapping, None) is None else None
-        found: list[Interest] = []
+        covering: list[Interest] = []
         for interest in overlapping:
-            if len(found) == COVERING_MAX:
+            if len(covering) == COVERING_MAX:
                 return None
-            found.append(interest)
-        return tuple(found)
+            covering.append(interest)
+        return tuple(covering)
 
     def resolution(self, topic: str) -> Resolution:
-        """What *topic* means in the tree."""
+        """Return the cached resolution of *topic* in the tree."""
         found = self._resolutions.get(topic)
         if found is None or found.epoch != self.tree.epoch:
             if len(self._resolutions) >= ROUTES_MAX:
@@ -247,41 +252,44 @@ class ClusterInterests:
         return found
 
     def targets(self, resolution: Resolution, attributes: Attributes, arrival: str | None) -> list[str]:
-        """The neighbours, and those who stand in for some, behind which somebody wants an event.
+        """Return the neighbours and stand-ins behind which a client wants an event.
 
-        arrival: the gateway that it came from; if that is one of the cluster the event does not turn back.
+        arrival: the gateway that sent it; if that is in the cluster the event does not go back to its side.
         """
-        mask = self.everywhere & ~self._beyond.get(self._towards.get(arrival or "", ""), 0)
+        mask = self.everywhere & ~self._side_links.get(self._neighbour_of.get(arrival or "", ""), 0)
         if not mask:
             return []
         yes = self.tree.decide(resolution, attributes, mask).yes | (self._unknown & mask)
         return [peer for peer, link in self._links.items() if yes & link]
 
-    def _learned(self, peer: str, changed: InterestUpdate, change: InterestDelta) -> InterestUpdate:
-        if change and peer in self._announced:  # what those say who stand in for it, they say again
+    def _with_incoming(self, peer: str, changed: InterestUpdate, change: InterestDelta) -> InterestUpdate:
+        """Add *change* of the neighbour *peer* to *changed*. Interests of a stand-in are left out: it announces them
+        again.
+        """
+        if change and peer in self._announced:
             changed.incoming[peer] = change
         return changed
 
     def _add(
         self, source: str | None, key: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]
     ) -> InterestUpdate:
-        source = None if source is None else self._towards[source]
-        told = {
+        source = None if source is None else self._neighbour_of[source]
+        outgoing = {
             peer: announced.add(key, topic_filter, predicates)
             for peer, announced in self._announced.items()
             if peer != source
         }
-        return self._changed(told, self._cluster.add(key, topic_filter, predicates))
+        return self._update(outgoing, self._cluster.add(key, topic_filter, predicates))
 
     def _remove(self, source: str | None, key: int) -> InterestUpdate:
-        source = None if source is None else self._towards[source]
-        told = {peer: announced.remove(key) for peer, announced in self._announced.items() if peer != source}
-        return self._changed(told, self._cluster.remove(key))
+        source = None if source is None else self._neighbour_of[source]
+        outgoing = {peer: announced.remove(key) for peer, announced in self._announced.items() if peer != source}
+        return self._update(outgoing, self._cluster.remove(key))
 
-    def _changed(self, told: dict[str, InterestDelta], cluster: InterestDelta) -> InterestUpdate:
+    def _update(self, outgoing: dict[str, InterestDelta], cluster: InterestDelta) -> InterestUpdate:
         for interest in cluster.announce:
             self._by_topic.add(interest.topic_filter, interest)
         for interest in cluster.withdraw:
             self._by_topic.discard(interest.topic_filter, interest)
         topic_filters = dict.fromkeys(interest.topic_filter for interest in (*cluster.announce, *cluster.withdraw))
-        return InterestUpdate({peer: change for peer, change in told.items() if change}, topic_filters)
+        return InterestUpdate({peer: change for peer, change in outgoing.items() if change}, topic_filters)

@@ -9,22 +9,26 @@ from edgebroker.dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FederationOptions:
-    """How a gateway takes part. The defaults are ours; `PUBLISHED` is what the source describes."""
+    """How a gateway takes part in a federation. The defaults are those of this project; `PUBLISHED_OPTIONS` is the
+    published algorithm [SCOT].
+    """
 
     is_dynamic: bool = False
-    """Go around congested iLinks (IDR), not only around those that are down."""
+    """Route around congested iLinks (IDR), not only around those that are down."""
     sorts: bool = True
-    """Put events back into order that come around something congested or down. They wait a moment for that."""
+    """Put events back into publication order after a detour around a congested or broken link; they are delayed for
+    that.
+    """
     is_precise: bool = True
-    """Tell hosts what the cluster wants of a publisher, not only that it wants something."""
+    """Answer an advertisement with the interests of the cluster, not only with one bit."""
     is_covering: bool = True
     """Announce no interest that another one covers."""
     wants_answers: bool = True
-    """Have every cluster answer an advertisement, and let events wait for that."""
+    """Ask every cluster to answer an advertisement, and let events wait for the answers."""
     lease_s: int = 24 * 3600
-    """How long what a peer told holds while the link to it is down."""
+    """How long the state that a peer announced stays valid while the link to it is down."""
     idle_s: int = 300
-    """How long an advertisement holds without events."""
+    """How long an advertisement stays valid without events."""
 
 
 DEFAULT_OPTIONS: Final = FederationOptions()

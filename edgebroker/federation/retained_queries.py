@@ -1,4 +1,4 @@
-"""Queries for retained messages on their way through a gateway, and the way back of the replies."""
+"""Queries for retained messages that pass through a gateway, and the return path of the replies."""
 
 from __future__ import annotations
 
@@ -21,106 +21,112 @@ from edgebroker.overlay.traffic_class import TrafficClass
 @dataclass(slots=True)
 class _OpenQuery:
     origin: str | int
-    """The peer it came from, or the number of a local subscription."""
+    """The peer that sent it, or the number of a local subscription."""
     newest: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """For a local one, by topic: when the newest answer was published, and its identity."""
+    """Of a local query: topic -> publication time and identity of the newest reply."""
 
 
 class RetainedQueries:
-    """The last RECALLS_MAX questions; answers to older ones are dropped.
+    """The last RETAINED_QUERIES_MAX queries; replies to older ones are dropped.
 
-    To tell an older answer from a newer one the last RECALLED_TOPICS_MAX or so are remembered; nobody says which is the
-    last one to a question.
+    To drop a reply that is older than one delivered before, about RETAINED_REPLY_TOPICS_MAX replies are remembered; the
+    protocol does not mark the last reply to a query.
     """
 
     def __init__(
         self,
         topology: Topology,
         gateway: TopologyGateway,
-        numbers: IdAllocator,
+        ids: IdAllocator,
         gossip: InterestGossip,
-        answers: SecondaryAdvertisements,
+        secondary: SecondaryAdvertisements,
     ) -> None:
         others = [one for one in topology.gateways if one.cluster != gateway.cluster]
-        self._asked_by = {one.number: (one.name, topology.holder(one.home, gateway.cluster)) for one in others}
-        """Number of a gateway elsewhere -> it, and who of our cluster passes questions on to it."""
+        self._hosts = {one.number: (one.name, topology.holder(one.home, gateway.cluster)) for one in others}
+        """Number of a gateway elsewhere -> its name, and the gateway of this cluster that forwards queries to it."""
         self._name = gateway.name
         self._neighbours = gateway.neighbours
-        self._numbers = numbers
+        self._ids = ids
         self._gossip = gossip
-        self._secondary = answers
+        self._secondary = secondary
         self._queries: dict[int, _OpenQuery] = {}
         self.remembered = 0
-        """Answers, of all questions."""
+        """Remembered replies of all queries."""
         self.late = 0
-        """Answers to questions that were not remembered any more."""
+        """Replies to queries that were no longer open."""
 
     def query(self, number: int, interests: Sequence[Interest]) -> list[Effect]:
-        """Ask others for what *interests* mean, for the local subscription *number*."""
+        """Query other gateways for the messages that *interests* match, for the local subscription *number*."""
         effects: list[Effect] = []
         for interest in interests:
-            request = self._numbers.next()
-            self._remember(request, number)
-            effects += self._pass_on(RetainedQuery(request, interest), None)
+            request = self._ids.next()
+            self._open(request, number)
+            effects += self._forward(RetainedQuery(request, interest), None)
         return effects
 
-    def receive_query(self, peer: str, recall: RetainedQuery) -> list[Effect]:
-        """*peer* asks. Once: it, or another, may have asked this before."""
-        if recall.request in self._queries:
+    def receive_query(self, peer: str, query: RetainedQuery) -> list[Effect]:
+        """Handle a query of *peer*, once; it may arrive from several peers."""
+        if query.request in self._queries:
             return []
-        self._remember(recall.request, peer)
-        further = self._pass_on(recall, peer) if peer in self._gossip.interests else []
-        return [LookUpRetained(recall.request, recall.interest), *further]
+        self._open(query.request, peer)
+        forwarded = self._forward(query, peer) if peer in self._gossip.interests else []
+        return [LookUpRetained(query.request, query.interest), *forwarded]
 
     def answer(self, request: int, forward: Forward) -> list[Effect]:
-        """We keep a message that is meant. A copy of another gateway's is kept for when that cannot be asked."""
+        """Reply with a retained message of this gateway.
+
+        A copy of another gateway's message is kept only as a fallback, and is used while that gateway cannot be
+        queried.
+        """
         return [] if self.is_queried(forward.header) else self.receive_reply(RetainedReply(request, forward))
 
-    def receive_reply(self, recalled: RetainedReply) -> list[Effect]:
-        """An answer goes to the peer or the local subscription that asked, unless that has a newer one."""
-        question = self._queries.get(recalled.request)
-        if question is None:
+    def receive_reply(self, reply: RetainedReply) -> list[Effect]:
+        """Return a reply to the peer or local subscription that queried, unless that has a newer one."""
+        query = self._queries.get(reply.request)
+        if query is None:
             self.late += 1
             return []
-        if isinstance(question.origin, str):
-            return [*self._gossip.send(question.origin, recalled, TrafficClass.LIVE)]
-        forward = recalled.forward
+        if isinstance(query.origin, str):
+            return [*self._gossip.send(query.origin, reply, TrafficClass.LIVE)]
+        forward = reply.forward
         age = (forward.header.published_ms, *forward.header.eid)
-        known = question.newest.get(forward.topic)
+        known = query.newest.get(forward.topic)
         if known is None:
             self.remembered += 1
         elif known >= age:
             return []
-        question.newest[forward.topic] = age
+        query.newest[forward.topic] = age
         if self.remembered > RETAINED_REPLY_TOPICS_MAX:
-            self._forget(next(each for each in self._queries.values() if each.newest))
-        return [DeliverRetained(question.origin, forward)]
+            self._forget_replies(next(each for each in self._queries.values() if each.newest))
+        return [DeliverRetained(query.origin, forward)]
 
     def is_queried(self, header: EventHeader) -> bool:
-        """Whether the gateway that published with *header* is of another cluster, and ours asks it what it keeps."""
-        host, mate = self._asked_by.get(host_of(header.publisher), ("", ""))
+        """Return whether the gateway that published with *header* is in another cluster, and this cluster can
+        query it.
+        """
+        host, mate = self._hosts.get(host_of(header.publisher), ("", ""))
         if mate == self._name:
             return self._gossip.is_up(host)
-        reach = self._gossip.link_state
-        return bool(host) and reach.is_reachable(mate) and reach.are_connected(mate, host)
+        link_state = self._gossip.link_state
+        return bool(host) and link_state.is_reachable(mate) and link_state.are_connected(mate, host)
 
-    def _pass_on(self, recall: RetainedQuery, asker: str | None) -> list[SendMessage]:
-        """Pass a question on in the cluster, and to the hosts in the region that advertise what it means."""
+    def _forward(self, query: RetainedQuery, origin: str | None) -> list[SendMessage]:
+        """Forward a query in the cluster, and to the hosts of the region that advertise matching events."""
         stand_ins = self._gossip.relay.stand_ins
-        asked: list[str] = []
+        receivers: list[str] = []
         for peer in self._neighbours:
             side = (peer, *stand_ins.get(peer, ()))
-            asked += side if asker not in side else ()
-        hosts = self._secondary.hosts(recall.interest.topic_filter)
-        asked += [peer for peer in hosts if peer != asker and self._gossip.is_up(peer)]
-        return [send for peer in asked for send in self._gossip.send(peer, recall)]
+            receivers += side if origin not in side else ()
+        hosts = self._secondary.hosts(query.interest.topic_filter)
+        receivers += [peer for peer in hosts if peer != origin and self._gossip.is_up(peer)]
+        return [send for peer in receivers for send in self._gossip.send(peer, query)]
 
-    def _remember(self, request: int, asker: str | int) -> None:
+    def _open(self, request: int, origin: str | int) -> None:
         if len(self._queries) >= RETAINED_QUERIES_MAX:
-            self._forget(self._queries.pop(next(iter(self._queries))))
-        self._queries[request] = _OpenQuery(asker)
+            self._forget_replies(self._queries.pop(next(iter(self._queries))))
+        self._queries[request] = _OpenQuery(origin)
 
-    def _forget(self, question: _OpenQuery) -> None:
-        """Remember no answers to *question*."""
-        self.remembered -= len(question.newest)
-        question.newest = {}
+    def _forget_replies(self, query: _OpenQuery) -> None:
+        """Forget the replies of *query*."""
+        self.remembered -= len(query.newest)
+        query.newest = {}
