@@ -1,4 +1,4 @@
-"""The overlay: gateways of several sites joined to one broker. Deterministic state machines.
+"""The overlay: gateways of several sites that work as one broker. Deterministic state machines without I/O.
 
 The names follow Shafique, "Adaptive Content-based Routing using Subscription Subgrouping in Structured Overlays"
 (arXiv:1604.06853), here called [SCOT].

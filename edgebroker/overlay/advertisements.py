@@ -1,4 +1,4 @@
-"""The advertisements of a gateway's own publishers: who may publish what, and which clusters want it [SCOT, SRT].
+"""The advertisements of a gateway's own publishers: the topics of each, and the clusters that want them [SCOT, SRT].
 
 MQTT has no advertisements, so a client is advertised when it first publishes under a topic prefix. A cluster that has
 not answered yet counts as a target: a bit may be set early, never late.
@@ -30,31 +30,31 @@ class LocalPublisher:
     number: int
     sequence: int
     records: dict[str, Advertisement] = field(default_factory=dict)
-    """By the topic filter."""
+    """Topic filter -> advertisement."""
 
 
 @dataclass(slots=True, eq=False)
 class Advertisement:
-    """What is known of one advertisement. The host cluster is its own affair; `targets` has its bit too."""
+    """The state of one advertisement. The bit of the host cluster itself is set in `targets` too."""
 
     advertise: Advertise
     publisher: LocalPublisher
     unanswered: int
-    """The clusters that have not said whether they want such events."""
+    """The clusters that have not answered whether they want such events."""
     used_at: Instant
     targets: int = 0
-    """The clusters in which somebody wants such events: the CIV in the advertisement's context."""
+    """The clusters that want such events: the CIV in the advertisement context."""
     covering: dict[int, tuple[Interest, ...]] = field(default_factory=dict)
-    """Cluster -> what covers all that it wants; it may be anything where none stands."""
+    """Cluster -> interests that cover all it wants; a cluster that is missing may want anything."""
     numbers: dict[int, int] = field(default_factory=dict)
-    """Cluster -> the number of its last word."""
+    """Cluster -> the number of its last answer."""
 
     def pending(self, own_cluster: int) -> int:
-        """The clusters that an event must be sent to, one way or another, whatever it contains."""
+        """Return the clusters to which an event must be sent, whatever its content."""
         return (self.targets | self.unanswered) & ~(1 << own_cluster)
 
     def forget(self, cluster: int) -> None:
-        """What *cluster* said does not count any more, and whoever speaks for it now begins with any number."""
+        """Discard the answer of *cluster*; the gateway that answers for it next may begin with any number."""
         self.unanswered |= 1 << cluster
         self.covering.pop(cluster, None)
         self.numbers.pop(cluster, None)
@@ -67,7 +67,7 @@ class Advertisement:
         )
 
     def narrowed(self, pending: int, topic: str, attributes: Attributes) -> int:
-        """Those of the clusters *pending* that may want an event [SCOT 2.6, precision]."""
+        """Return those of the clusters *pending* that may want an event [SCOT 2.6, precision]."""
         for cluster, interests in self.covering.items():
             if pending >> cluster & 1 and not any(one.accepts(topic, attributes) for one in interests):
                 pending &= ~(1 << cluster)
@@ -75,11 +75,11 @@ class Advertisement:
 
 
 class Advertisements:
-    """Those of one gateway."""
+    """The advertisements of one gateway."""
 
-    def __init__(self, numbers: IdAllocator, cluster: int, others: int, lease_s: int, wants_answers: bool) -> None:
+    def __init__(self, ids: IdAllocator, cluster: int, others: int, lease_s: int, wants_answers: bool) -> None:
         """others: the other clusters (CIV)."""
-        self._numbers = numbers
+        self._ids = ids
         self._cluster = cluster
         self._others = others
         self._lease_s = lease_s
@@ -87,7 +87,7 @@ class Advertisements:
         self._publishers: dict[str, LocalPublisher] = {}
         self._records: dict[int, Advertisement] = {}
         self._index: TopicIndex[Advertisement] = TopicIndex()
-        self._used: set[int] = set()  # numbers of publishers and advertisements that are there
+        self._used: set[int] = set()  # numbers of present publishers and advertisements
 
     def __iter__(self) -> Iterator[Advertisement]:
         return iter(self._records.values())
@@ -96,23 +96,23 @@ class Advertisements:
         return len(self._records)
 
     def get(self, adv: int) -> Advertisement | None:
-        """The record of *adv*, if it holds."""
+        """Return the record of *adv*, None if there is none."""
         return self._records.get(adv)
 
     def find(self, client: str, topic: str) -> Advertisement | None:
-        """The record under which *client* publishes to *topic*; None: it must be advertised first."""
+        """Return the record under which *client* publishes to *topic*; None: it must be advertised first."""
         publisher = self._publishers.get(client)
         if publisher is None:
             return None
         return publisher.records.get(prefix_of(topic)) or publisher.records.get(MULTI_LEVEL)
 
     def open(self, client: str, topic: str, now: Instant) -> Advertisement:
-        """Advertise *client* for *topic*; `find` must have found nothing."""
+        """Create an advertisement of *client* for *topic*, for which `find` returned None."""
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = LocalPublisher(self._number(), self._numbers.before_first)
-        many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
-        text = MULTI_LEVEL if many else prefix_of(topic)
+            publisher = self._publishers[client] = LocalPublisher(self._number(), self._ids.before_first)
+        has_many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
+        text = MULTI_LEVEL if has_many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)
         adv = self._number()
         advertise = Advertise(
@@ -124,7 +124,7 @@ class Advertisements:
         return record
 
     def close(self, record: Advertisement) -> None:
-        """End an advertisement; a publisher without any is new when it comes again."""
+        """End an advertisement; a publisher without any gets a new number when it publishes again."""
         client, topic_filter = record.advertise.client, record.advertise.topic_filter
         del self._records[record.advertise.adv]
         self._used.discard(record.advertise.adv)
@@ -135,18 +135,18 @@ class Advertisements:
             self._used.discard(record.publisher.number)
 
     def _number(self) -> int:
-        """One that nobody here has: they come again after four million, which questions use up in weeks."""
-        while (number := self._numbers.next()) in self._used:
+        """Return an unused number: numbers repeat after four million, which queries can use up in weeks."""
+        while (number := self._ids.next()) in self._used:
             pass
         self._used.add(number)
         return number
 
     def overlapping(self, topic_filter: TopicFilter) -> Iterator[Advertisement]:
-        """The records that share a topic with *topic_filter*."""
+        """Iterate over the records that share a topic with *topic_filter*."""
         return self._index.overlapping(topic_filter)
 
     def receive_bits(self, bits: ClusterBits) -> list[Advertisement]:
-        """Take in what a cluster says; return the records that have one unanswered question less."""
+        """Apply the answer of a cluster; return the records for which it was the first one."""
         bit = 1 << bits.cluster
         answered = []
         for adv in bits.advs:
@@ -167,17 +167,17 @@ class Advertisements:
         return answered
 
     def idle(self, since: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Advertisement]:
-        """The records that nobody has published under *since* then and that are not needed for another reason."""
+        """Return the records without a publication since *since*, except those that *is_needed* for another reason."""
         quiet = (record for record in self._records.values() if record.used_at < since)
         return [record for record in quiet if not is_needed(record.advertise.topic_filter)]
 
 
 def prefix_of(topic: str) -> str:
-    """The topic filter under which an event for *topic* is advertised: its first ADVERTISED_LEVELS levels."""
+    """Return the topic filter under which an event for *topic* is advertised: its first ADVERTISED_LEVELS levels."""
     levels = topic.split(SEPARATOR, ADVERTISED_LEVELS)[:ADVERTISED_LEVELS]
     return SEPARATOR.join([*levels, MULTI_LEVEL])
 
 
 def advs_of(records: Iterable[Advertisement]) -> tuple[int, ...]:
-    """The numbers of *records*."""
+    """Return the numbers of *records*."""
     return tuple(record.advertise.adv for record in records)

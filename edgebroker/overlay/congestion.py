@@ -1,8 +1,8 @@
-"""The link status table (LST): how congested each way out is, as of the end of the last window [SCOT 2.7].
+"""The link status table (LST): how congested each link is, as of the end of the last window [SCOT 2.7].
 
-The source leaves the form of its condition (10) open. Ours: the congestion element CE is the ratio of what entered to
-what left in a window, each plus one, so that an idle queue has 1; times what still waits that is the congestion index
-CI; a queue is congested above `TAU`.
+The paper leaves the form of its condition (10) open. Here the congestion element CE is the ratio of messages that
+entered and left a queue in a window, each plus one, so that an idle queue has 1. CE times the queue length is the
+congestion index CI. A queue is congested above `TAU`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, Duration
 
 WINDOW: Final[Duration] = 50 * MILLISECOND
-"""The time t_w between two looks at all queues."""
+"""The time t_w between two samples of all queues."""
 TAU: Final = 10.0
 
 
 class QueueSample(NamedTuple):
-    """What one queue did in a window."""
+    """The activity of one queue in a window, in messages."""
 
     entered: int
     left: int
     waiting: int
-    """At the end of the window."""
+    """The queue length at the end of the window."""
 
     @property
     def congestion_element(self) -> float:
@@ -34,12 +34,12 @@ class QueueSample(NamedTuple):
 
     @property
     def congestion_index(self) -> float:
-        """CI. A stalled link (nothing enters or leaves) has what waits."""
+        """CI. For a stalled link, on which nothing enters or leaves, it is the queue length."""
         return self.congestion_element * self.waiting
 
 
 class LinkLoad(NamedTuple):
-    """How loaded a link is; the least is the best."""
+    """The load of a link; a smaller tuple is better."""
 
     congestion_index: float
     waiting: int
@@ -57,18 +57,18 @@ class _Status:
 
 
 class LinkStatus:
-    """The status of every link. Decisions within a window use what the window before left."""
+    """The status of every link. Decisions within a window use the result of the window before."""
 
     def __init__(self, links: tuple[str, ...], tau: float = TAU, has_hysteresis: bool = False) -> None:
-        """has_hysteresis: a congested link counts as such until its CI is at most half of *tau*."""
+        """has_hysteresis: a congested link stays congested until its CI is at most half of *tau*."""
         self._tau = tau
-        self._end = tau / 2 if has_hysteresis else tau
+        self._clear_below = tau / 2 if has_hysteresis else tau
         self._status = {link: _Status() for link in links}
         self.window = 0
-        """Counts the windows."""
+        """The number of windows so far."""
 
     def measure(self, queues: Mapping[str, QueueSample]) -> None:
-        """End a window: *queues* of the links that did anything, or hold anything; all others are idle."""
+        """End a window with samples of the links that sent or queued anything; all others are idle."""
         self.window += 1
         for link, status in self._status.items():
             queue = queues.get(link)
@@ -77,21 +77,22 @@ class LinkStatus:
             else:
                 index = queue.congestion_index
                 status.load = LinkLoad(index, queue.waiting)
-                status.is_congested = index > (self._end if status.is_congested else self._tau)
+                status.is_congested = index > (self._clear_below if status.is_congested else self._tau)
 
     def set_up(self, link: str, is_up: bool) -> None:
-        """Let *link* be up, or down: then its CI is infinite."""
+        """Mark *link* as up, or as down: then its CI is infinite."""
         self._status[link].is_up = is_up
 
     def is_up(self, link: str) -> bool:
+        """Return whether *link* is up."""
         return self._status[link].is_up
 
     def is_congested(self, link: str) -> bool:
-        """Whether the queue of *link* was congested, or the link is down."""
+        """Return whether the queue of *link* was congested, or the link is down."""
         status = self._status[link]
         return status.is_congested or not status.is_up
 
     def load(self, link: str) -> LinkLoad:
-        """How loaded *link* is."""
+        """Return the load of *link*."""
         status = self._status[link]
         return status.load if status.is_up else DOWN

@@ -7,26 +7,31 @@ from typing import Final
 from edgebroker.header import HOSTED_MAX, hosted
 
 SEQUENCES: Final = 1 << 20
-"""How far apart the sequences of two runs of a gateway begin, if a second lies between them: no publisher says as much
-in one."""
+"""The distance between the first sequences of two runs of a gateway that start in different seconds: more than any
+publisher sends in a second.
+"""
 RUNS: Final = 1 << 11
-"""So many runs begin differently: half of the sequences, 32 bits, are left for whoever goes on for years."""
+"""The number of different first sequences. They take half of the 32-bit range; the rest is left for publishers that run
+for years.
+"""
 
 
 class IdAllocator:
-    """Those of one gateway. Others remember what they were told of a number, so none comes again for long."""
+    """The allocator of one gateway. Other gateways remember state by number, so no number is reused for a long time."""
 
-    def __init__(self, gateway: int, given: int = 0, boot: int = 0) -> None:
-        """given: how many were given before, in earlier runs too.  boot: the run, by the second of its start."""
+    def __init__(self, gateway: int, allocated: int = 0, boot: int = 0) -> None:
+        """allocated: how many numbers were allocated before, by earlier runs too. boot: the run, by the second of its
+        start.
+        """
         self._gateway = gateway
-        self.allocated = given
+        self.allocated = allocated
         self.before_first = boot % RUNS * SEQUENCES
-        """Publishers' sequences begin behind it. A gateway that got an older copy of its disk back gives numbers that
-        it gave before; by this its events differ all the same from those that others remember.
+        """Publishers' sequences begin after it. A gateway restored from an older copy of its disk allocates the same
+        numbers again; the different sequences keep its new events apart from those that others remember.
         """
 
     def next(self) -> int:
-        """A number that was not used for HOSTED_MAX others."""
+        """Return a number that was not among the last HOSTED_MAX ones."""
         number = self.allocated % HOSTED_MAX + 1
         self.allocated += 1
         return hosted(self._gateway, number)

@@ -1,8 +1,8 @@
-"""What gateways say to each other about events and about who wants them. Values only; their bytes are made elsewhere.
+"""The messages between gateways, as values; `link.codec` encodes them.
 
-Three conversations [SCOT 2.9]: inside a cluster, over aLinks, gateways tell the *interests* behind them; inside a
-region, over iLinks, a publisher's gateway tells its *advertisements*, and each other cluster answers whether somebody
-there wants such events; *events* go over both.
+There are three conversations [SCOT 2.9]: inside a cluster, over aLinks, gateways announce the *interests* behind them;
+inside a region, over iLinks, a publisher's gateway sends its *advertisements*, and each other cluster answers whether
+it wants such events; *events* go over both.
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from edgebroker.interest import Interest, fingerprint_of
 from edgebroker.topics import TopicFilter
 
 INTERESTS_AT_ONCE: Final = 256
-"""More are announced and withdrawn in several messages: to read one interest takes 3 us, to route by it 10 to 30."""
+"""Interests per message; more are announced in several. Decoding one takes 3 us, inserting it in the tree 10 to
+30 us.
+"""
 
 
 class StateKind(IntEnum):
-    """Things that one gateway tells another and both remember, so that they can be compared."""
+    """Kinds of state that one gateway announces and another stores, so that the two can be compared."""
 
     INTERESTS = 0
-    """Those behind the sender, over an aLink."""
+    """The interests behind the sender, over an aLink."""
     ADVERTISEMENTS = 1
-    """Those of the sender's own publishers, over an iLink."""
+    """The advertisements of the sender's own publishers, over an iLink."""
 
 
-# -- over aLinks: who wants what --------------------------------------------------------------------------------------
+# -- over aLinks: interests -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """SUB: somebody behind the sender has these interests."""
+    """SUB: a subscriber behind the sender has these interests."""
 
     interests: tuple[Interest, ...]
     epoch: int
-    """16 bits: how often the sender's search tree has changed."""
+    """16 bits: the number of changes of the sender's search tree."""
 
     def parts(self) -> Iterator[Announce]:
-        """The same in several that have INTERESTS_AT_ONCE at most."""
+        """Iterate over messages with at most INTERESTS_AT_ONCE interests each."""
         for part in _parts(self.interests):
             yield Announce(part, self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """UNSUB: nobody behind the sender has these interests any more, or others that it announced cover them."""
+    """UNSUB: no subscriber behind the sender has these interests any more, or other announced ones cover them."""
 
     interests: tuple[Interest, ...]
     epoch: int
 
     def parts(self) -> Iterator[Withdraw]:
-        """The same in several that have INTERESTS_AT_ONCE at most."""
+        """Iterate over messages with at most INTERESTS_AT_ONCE interests each."""
         for part in _parts(self.interests):
             yield Withdraw(part, self.epoch)
 
@@ -65,7 +67,7 @@ def _parts(interests: tuple[Interest, ...]) -> Iterator[tuple[Interest, ...]]:
         yield interests[start : start + INTERESTS_AT_ONCE]
 
 
-# -- over iLinks: who publishes what, and whether anybody in a cluster wants it ---------------------------------------
+# -- over iLinks: advertisements and answers --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,12 @@ class Advertise:
     hc: int
     """The host cluster: the sender's."""
     lease_s: int
-    """How long the receiver keeps it while it hears nothing of the sender."""
+    """How long the receiver keeps the advertisement without a connection to the sender."""
     wants_answer: bool
-    """Whether the receiver answers with ClusterBits even if nobody there wants such events."""
+    """Whether the receiver must answer with ClusterBits even if its cluster wants no such events."""
 
     def fingerprint(self) -> int:
-        """64 bits to compare what two gateways hold."""
+        """Return a 64-bit hash for state digests."""
         return fingerprint_of((self.adv, self.publisher, self.client, self.topic_filter.text, self.hc, self.lease_s))
 
 
@@ -100,20 +102,20 @@ class Unadvertise:
 
 @dataclass(frozen=True, slots=True)
 class ClusterBits:
-    """CIB_SET or CIB_CLEAR: whether somebody in *cluster*, the sender's, wants events under advertisements."""
+    """CIB_SET or CIB_CLEAR: whether *cluster*, the sender's, wants events under advertisements."""
 
     advs: tuple[int, ...]
     cluster: int
     number: int
-    """64 bits; grows with every such message of the sender to this receiver, also over its restarts."""
+    """64 bits; grows with every such message of the sender to this receiver, across its restarts too."""
     is_set: bool
     covering: tuple[Interest, ...] | None
-    """With `is_set`: what the cluster wants of such events is covered by these; None: it may be anything."""
+    """If `is_set`: interests that cover all such events that the cluster wants; None: it may want any of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterBitsAck:
-    """The receiver of ClusterBits has them, up to *number*."""
+    """The receiver of ClusterBits confirms all up to *number*."""
 
     cluster: int
     number: int
@@ -124,7 +126,9 @@ class ClusterBitsAck:
 
 @dataclass(slots=True)
 class Forward:
-    """PUB: one copy of an event. As with its header: nobody changes one, and a frozen one takes four times as long."""
+    """PUB: one copy of an event. Treat it as immutable, like its header; creating a frozen one takes four times as
+    long.
+    """
 
     header: EventHeader
     topic: str
@@ -134,35 +138,38 @@ class Forward:
     client: str
     """The publisher's client id."""
     user: tuple[tuple[str, str], ...] = ()
-    """MQTT's user properties, which filters may ask for."""
+    """The MQTT user properties, which filters may test."""
     content_type: str | None = None
     properties: bytes = b""
-    """What else the publisher's front end wants readers' front ends to know."""
+    """The other encoded MQTT properties, for the front ends of other gateways."""
     expires_in_ms: int | None = None
-    """How long it is of use from now on; None: for ever."""
+    """The remaining message expiry interval; None: it does not expire."""
     walked: int = 0
-    """8 bits: aLinks passed in this cluster while it had to reach others too; it must not stray for ever."""
+    """8 bits: aLinks passed in this cluster while it was marked with other clusters; limits its path."""
     was_marked: bool = False
-    """Whether it, or the copy it was made of, went around something congested or down: events may have overtaken it."""
+    """Whether it, or the copy it was made of, took a detour around a congested or broken link, so that other events may
+    have overtaken it.
+    """
     passed: tuple[int, ...] = ()
     """The gateways that it only passed through, around links that are down. If there are any, it only passes through
-    the receiver too: it serves the clusters of `header.civ` and not the receiver's."""
+    the receiver too: it is for the clusters of `header.civ` and not for the receiver's.
+    """
 
 
 @dataclass(slots=True)
 class EventSeries:
-    """Several events, one behind the other: of one publisher and topic, with consecutive sequences, published at one
-    time, with payloads of one size that is not 0. QoS 0, not to be retained, of use for ever.
+    """Several consecutive events of one publisher and topic, published at the same time, with payloads of one size that
+    is not 0. QoS 0, without RETAIN and without expiry.
 
-    Each is an event like others, with a sequence of its own; together they are only decided upon, written and read.
+    Each is an event with a sequence of its own; together they are routed, encoded and decoded at once.
     """
 
     first: Forward
-    """The first of them, but for its payload: that is those of all, one behind the other."""
+    """The first event, but with the concatenated payloads of all."""
     count: int
 
     def events(self) -> Iterator[Forward]:
-        """Each of them."""
+        """Iterate over the events."""
         first, header = self.first, self.first.header
         size = len(first.payload) // self.count
         for number in range(self.count):
@@ -170,7 +177,7 @@ class EventSeries:
             yield replace(first, header=replace(header, sequence=header.sequence + number), payload=payload)
 
     def parts(self, octets: int) -> Iterator[EventSeries | Forward]:
-        """The same in parts of at most *octets* bytes of payload, or of one event."""
+        """Divide it into parts of at most *octets* bytes of payload, or of one event."""
         first, header = self.first, self.first.header
         size = len(first.payload) // self.count
         step = max(1, octets // size)
@@ -184,12 +191,12 @@ class EventSeries:
             yield part if count == 1 else EventSeries(part, count)
 
 
-# -- synchronising after a link was down or a gateway restarted -------------------------------------------------------
+# -- synchronisation after a link was down or a gateway restarted -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """All that the sender has told: how many items, and the sum of their fingerprints modulo 2**64."""
+    """All that the sender has announced: the number of items, and the sum of their fingerprints modulo 2**64."""
 
     kind: StateKind
     epoch: int
@@ -199,9 +206,10 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Differ:
-    """The answer to a Digest that does not agree: what the sender holds, in parts by the lowest bits of fingerprints.
+    """The answer to a Digest that does not agree: the sums of the sender's items, in parts by the lowest bits of
+    fingerprints.
 
-    `sums`: that of each part; there are 2**n parts.
+    `sums`: one for each part; there are 2**n parts.
     """
 
     kind: StateKind
@@ -210,7 +218,7 @@ class Differ:
 
 @dataclass(frozen=True, slots=True)
 class Restate:
-    """What the sender told of one part is this, and nothing else. Only one of the two lists is used, as *kind* says."""
+    """All that the sender has announced in one part. Only one of the two lists is used, according to *kind*."""
 
     kind: StateKind
     parts: int
@@ -225,7 +233,9 @@ class Restate:
 
 @dataclass(frozen=True, slots=True)
 class RetainedQuery:
-    """Who keeps a retained message that the interest means shall send it back the way this came."""
+    """Asks each gateway that it reaches for retained messages that the interest matches. Replies return on the same
+    path.
+    """
 
     request: int
     """32 bits, `header.hosted`."""
@@ -234,55 +244,58 @@ class RetainedQuery:
 
 @dataclass(frozen=True, slots=True)
 class RetainedReply:
-    """One retained message, on its way back."""
+    """One retained message that answers a query."""
 
     request: int
     forward: Forward
 
 
-# -- around what is down ----------------------------------------------------------------------------------------------
+# -- failures and backpressure ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStateUpdate:
-    """Which of its peers a gateway has no connection with. Told to everybody by everybody who learns something new."""
+    """The peers with which a gateway has no connection. Flooded: each gateway forwards an update that is new to it."""
 
     gateway: int
-    """Its number."""
+    """The number of the gateway."""
     number: int
-    """64 bits; grows with every such message of the gateway, also over its restarts."""
+    """64 bits; grows with every such message of the gateway, across its restarts too."""
     peers: tuple[int, ...]
-    """Their numbers."""
+    """The numbers of the peers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backpressure:
-    """A gateway has little room left for what waits for a neighbour: what the neighbour wants is to be refused where it
-    is published. Told to everybody by everybody who learns something new.
+    """The outbox of a gateway for a neighbour is nearly full: gateways must refuse the neighbour's interests where they
+    are published. Flooded: each gateway forwards an update that is new to it.
     """
 
     gateway: int
-    """Its number."""
+    """The number of the gateway."""
     number: int
-    """64 bits; grows with every such message of the gateway, also over its restarts."""
+    """64 bits; grows with every such message of the gateway, across its restarts too."""
     neighbour: int
-    """That one's number."""
+    """The number of the neighbour."""
     interests: tuple[Interest, ...]
-    """What the neighbour wants, as far as so many say it; none: there is room again."""
+    """The interests of the neighbour, up to a limit; empty: there is room again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """A message between two gateways without a connection. It stands in for the link between the two."""
+    """A message between two gateways without a connection, forwarded by others."""
 
     origin: int
     destination: int
     hops: int
-    """8 bits: the gateways that may still choose its way. With none left an event goes straight, as if all connections
-    were there, and waits where one is not; so it neither strays for ever nor is lost. Anything else is dropped."""
+    """8 bits: the number of gateways that may still choose its path. With none left an event takes the static path and
+    waits at a closed connection, so it neither circulates nor is lost; any other message is dropped.
+    """
     message: Message
     is_alone: bool = False
-    """The event in it is for the destination's own clients only: whoever is behind it got it another way."""
+    """Whether the event in it is for the destination's own clients only: gateways behind it get the event on another
+    path.
+    """
 
 
 Message: TypeAlias = (
@@ -303,4 +316,4 @@ Message: TypeAlias = (
     | Relay
     | Backpressure
 )
-"""Everything that can be said."""
+"""Any message between gateways."""

@@ -1,8 +1,8 @@
-"""SCOT, the overlay of the source: the Cartesian product of the acyclic factor and the complete graph of m clusters.
+"""SCOT, the overlay of the paper: the Cartesian product of the acyclic factor and the complete graph of m clusters.
 
 B(u, j) is the broker at position u of cluster j. Cluster j is a copy of the factor, joined by aLinks; region u has the
-brokers at position u of every cluster, each joined with each by an iLink. Source: Shafique, arXiv:1604.06853, and the
-theorems about connectivity of Cartesian products there.
+brokers at position u of every cluster, joined pairwise by iLinks. Source: Shafique, arXiv:1604.06853, and the theorems
+about connectivity of Cartesian products there.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Scot:
     clusters: int
 
     def __len__(self) -> int:
-        """N m brokers."""
+        """The number of brokers, n m."""
         return len(self.factor) * self.clusters
 
     def brokers(self) -> Iterator[Broker]:
-        """Cluster by cluster."""
+        """Iterate over the brokers, cluster by cluster."""
         return (Broker(position, cluster) for cluster in range(self.clusters) for position in self.factor.positions)
 
     def a_links(self) -> Iterator[BrokerLink]:
@@ -61,19 +61,19 @@ class Scot:
 
     @property
     def inner_brokers(self) -> int:
-        """Those with two or more primary neighbours."""
+        """The number of brokers with two or more primary neighbours."""
         return self.clusters * sum(len(self.factor.neighbours(one)) >= 2 for one in self.factor.positions)
 
     @property
     def connectivity(self) -> int:
-        """How many brokers, or links, must go before the rest is in parts: kappa = lambda = m for n and m above 1.
+        """The fewest brokers, or links, whose removal disconnects the rest: kappa = lambda = m for n and m above 1.
 
-        The connectivity of a tree is 1 and that of K_m is m-1, and (3) and (4) of the source give m. One cluster is the
+        The connectivity of a tree is 1 and that of K_m is m-1, and (3) and (4) of the paper give m. One cluster is the
         tree itself, one position K_m.
         """
         return self.clusters - (len(self.factor) == 1)
 
     @property
     def diameter(self) -> int:
-        """Links of the longest of all shortest paths."""
+        """The length of the longest of all shortest paths, in links."""
         return self.factor.diameter + (self.clusters > 1)

@@ -1,8 +1,9 @@
 """State digests: two gateways compare the state that one announced to the other, in three messages of bounded size
 [SCOT 2.9, synchronising].
 
-The announcing gateway sends a Digest. A holder who disagrees answers with sums by part (Differ). It restates the
-parts that differ. So a restarted gateway costs what it lost, and a link that was down for a moment one message.
+The announcing gateway sends a Digest. If the receiver's state differs, it answers with sums by part (Differ). The
+announcing gateway then restates the parts that differ. So a restarted gateway transfers only what it lost, and a link
+that was down for a moment costs one message.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from edgebroker.overlay.messages import Advertise, Differ, Digest, Restate, Stat
 
 MODULUS: Final = 1 << 64
 ITEMS_PER_PART: Final = 8
-"""So few are restated for one that differs, and so many share the 9 bytes of a sum."""
+"""Items that share a sum of 9 bytes, and that are restated if one of them differs."""
 PARTS_MAX: Final = 1_024
 PARTS_ASKED: Final = 64
-"""Of somebody whose number of items is not known: 64 bytes, and parts of 100 items if it has thousands."""
+"""Parts when the peer's number of items is not known: 64 bytes, and 100 items per part if it has thousands."""
 
 
 class Item(Protocol):
-    """Something that is told."""
+    """A unit of announced state."""
 
     def fingerprint(self) -> int: ...
 
@@ -31,13 +32,13 @@ T = TypeVar("T", bound=Item)
 
 
 def digest_of(kind: StateKind, epoch: int, items: Iterable[Item]) -> Digest:
-    """What the teller of *items* says."""
+    """Return the digest of announced *items*."""
     fingerprints = [item.fingerprint() for item in items]
     return Digest(kind, epoch, len(fingerprints), sum(fingerprints) % MODULUS)
 
 
 def differ(digest: Digest, items: Iterable[Item]) -> Differ | None:
-    """What the holder of *items* answers; None: nothing, for they agree."""
+    """Return the answer of a receiver that has *items*; None if they agree."""
     fingerprints = [item.fingerprint() for item in items]
     if (len(fingerprints), sum(fingerprints) % MODULUS) == (digest.count, digest.sum):
         return None
@@ -48,7 +49,7 @@ def differ(digest: Digest, items: Iterable[Item]) -> Differ | None:
 
 
 def sums_of(items: Iterable[Item]) -> tuple[int, ...]:
-    """What the holder of *items* asks who has not sent a digest: the sums of at least PARTS_ASKED parts."""
+    """Return the sums of a receiver that has *items* and got no digest, in at least PARTS_ASKED parts."""
     fingerprints = [item.fingerprint() for item in items]
     parts = PARTS_ASKED
     while parts < PARTS_MAX and parts * ITEMS_PER_PART < len(fingerprints):
@@ -56,21 +57,21 @@ def sums_of(items: Iterable[Item]) -> tuple[int, ...]:
     return _sums(fingerprints, parts)
 
 
-def restated(told: Differ, epoch: int, items: Iterable[Item]) -> Iterator[Restate]:
-    """What the teller of *items* answers to that: each part that differs."""
-    parts = len(told.sums)
+def restated(differ: Differ, epoch: int, items: Iterable[Item]) -> Iterator[Restate]:
+    """Return the answer of the announcing gateway to *differ*: each part that differs."""
+    parts = len(differ.sums)
     by_part: dict[int, list[Item]] = {part: [] for part in range(parts)}
     for item in items:
         by_part[item.fingerprint() % parts].append(item)
-    for part, own in by_part.items():
-        if sum(item.fingerprint() for item in own) % MODULUS != told.sums[part]:
-            interests = tuple(item for item in own if isinstance(item, Interest))
-            advertisements = tuple(item for item in own if isinstance(item, Advertise))
-            yield Restate(told.kind, parts, part, epoch, interests, advertisements)
+    for part, part_items in by_part.items():
+        if sum(item.fingerprint() for item in part_items) % MODULUS != differ.sums[part]:
+            interests = tuple(item for item in part_items if isinstance(item, Interest))
+            advertisements = tuple(item for item in part_items if isinstance(item, Advertise))
+            yield Restate(differ.kind, parts, part, epoch, interests, advertisements)
 
 
 def of_part(restate: Restate, items: Iterable[T]) -> Iterator[T]:
-    """Those of *items* that the part has."""
+    """Return those of *items* that belong to the part of *restate*."""
     return (item for item in items if item.fingerprint() % restate.parts == restate.part)
 
 

@@ -1,4 +1,4 @@
-"""Values by topic filter, found by a filter that overlaps theirs."""
+"""An index of values by topic filter; it finds the values whose filters overlap a given one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class _IndexLevel(Generic[V]):
-    """What the topic filters are after some levels, and the values of the one that ends here."""
+    """A node of the index: the next levels of longer filters, and the values of the filter that ends here."""
 
     __slots__ = ("below", "values")
 
@@ -20,26 +20,27 @@ class _IndexLevel(Generic[V]):
         self.values: dict[V, None] = {}
 
     def everything(self) -> Iterator[V]:
+        """Iterate over all values at and below this level."""
         yield from self.values
         for level in self.below.values():
             yield from level.everything()
 
 
 class TopicIndex(Generic[V]):
-    """Each value stands under one topic filter or several."""
+    """Values by topic filter; a value may have several filters."""
 
     def __init__(self) -> None:
         self._root: _IndexLevel[V] = _IndexLevel()
 
     def add(self, topic_filter: TopicFilter, value: V) -> None:
-        """Let *value* stand under *topic_filter*."""
+        """Add *value* under *topic_filter*."""
         level = self._root
         for name in topic_filter.longest_form:
             level = level.below.setdefault(name, _IndexLevel())
         level.values[value] = None
 
     def discard(self, topic_filter: TopicFilter, value: V) -> None:
-        """Let it stand there no longer. Raises KeyError: it does not."""
+        """Remove *value* from *topic_filter*. Raises KeyError if it is not there."""
         names = topic_filter.longest_form
         path = [self._root]
         for name in names:
@@ -51,7 +52,7 @@ class TopicIndex(Generic[V]):
             names = names[:-1]
 
     def overlapping(self, topic_filter: TopicFilter) -> Iterator[V]:
-        """The values of the filters that share a topic with *topic_filter*, in an order that is always the same."""
+        """Iterate over the values whose filters share a topic with *topic_filter*, in a fixed order."""
         names = topic_filter.longest_form
         reached = [self._root]
         for position, name in enumerate(names):
@@ -71,12 +72,12 @@ class TopicIndex(Generic[V]):
                 yield from level.below[MULTI_LEVEL].values
 
     def overlaps(self, topic_filter: TopicFilter) -> bool:
-        """Whether there is any."""
+        """Return whether there is such a value."""
         return next(self.overlapping(topic_filter), None) is not None
 
 
 def _steps(level: _IndexLevel[V], name: str, is_first: bool) -> Iterator[_IndexLevel[V]]:
-    """The levels below *level* that a topic level meant by *name* can lead to, except for those of a final `#`."""
+    """Iterate over the levels below *level* that match topic level *name*, except that of a final `#`."""
     if name != SINGLE_LEVEL:
         if name in level.below:
             yield level.below[name]

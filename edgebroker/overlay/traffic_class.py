@@ -1,8 +1,8 @@
 """Traffic classes: the order in which kinds of traffic use one uplink, and the queueing that shares it by weight.
 
-CONTROL goes before everything. The others share by weight, so that none starves: while all of them have something
-to send, LIVE gets 16 of 23 bytes and LOGS one. A byte budget is spent from below: when little of the day's bytes is
-left, LOGS stop first and LIVE last; CONTROL is counted but never stopped, for a link without it is no link.
+CONTROL is sent before everything. The others share by weight, so that none starves: while all of them have messages to
+send, LIVE gets 16 of 23 bytes and LOGS one. As a daily byte budget runs out, the classes stop one after the other, LOGS
+first and LIVE last; CONTROL is counted but never stopped, because no link works without it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class TrafficClass(IntEnum):
     """The class of a message, the most urgent first."""
 
     CONTROL = 0
-    """Routing state and what the link says of itself."""
+    """Routing state, and the signals of the link itself."""
     LIVE = 1
-    """Publications as they come."""
+    """Publications as they arrive."""
     BACKLOG = 2
-    """Publications that waited for the link to come back, or for room."""
+    """Publications that waited for a connection or for room."""
     BULK = 3
     """Large images, in pieces."""
     LOGS = 4
@@ -30,15 +30,16 @@ class TrafficClass(IntEnum):
 SHARED: Final = (TrafficClass.LIVE, TrafficClass.BACKLOG, TrafficClass.BULK, TrafficClass.LOGS)
 """The classes that share by weight."""
 WEIGHTS: Final = {TrafficClass.LIVE: 16, TrafficClass.BACKLOG: 4, TrafficClass.BULK: 2, TrafficClass.LOGS: 1}
-"""Bytes of each class while all have something to send. A backlog of an hour is sent in 5 hours beside live traffic
-that takes four fifths of the link, and at once if it takes less."""
+"""The ratio of bytes while all classes have messages to send. The backlog of one hour is sent in 5 hours beside live
+traffic that takes four fifths of the link, and at once if that takes less.
+"""
 BUDGET_SHARES: Final = {
     TrafficClass.LIVE: 1.0,
     TrafficClass.BACKLOG: 0.9,
     TrafficClass.BULK: 0.7,
     TrafficClass.LOGS: 0.5,
 }
-"""Which part of a day's bytes may have been spent, by all, while a class still sends."""
+"""Class -> the part of a day's bytes, spent by all classes, up to which it may send."""
 _COSTS: Final = {TrafficClass.CONTROL: 0} | {
     service: max(WEIGHTS.values()) // weight for service, weight in WEIGHTS.items()
 }

@@ -15,18 +15,18 @@ Named = TypeVar("Named", Site, DraftGateway)
 
 @dataclass(frozen=True, slots=True)
 class TopologyDifference:
-    """One thing that is different, in words. `is_live`: gateways take it when they read the file again."""
+    """One difference, as text. `is_live`: running gateways can take it when they read the file again."""
 
     text: str
     is_live: bool
 
 
 def difference(old: Topology, new: Topology) -> tuple[TopologyDifference, ...]:
-    """From *old* to *new*, what stands first in a file first.
+    """Return the differences from *old* to *new*, in the order of a file.
 
-    Live is what leaves every gateway that runs its number, its site, its home and no more positions than it had: other
-    addresses, uplinks and exceptions, new sites, and new gateways that take over positions. The rest changes whom a
-    number or a bit in a header means, and messages that are under way would be misread.
+    A change is live if every running gateway keeps its number, its site, its home and no more positions than it had:
+    other addresses, uplinks and exceptions, new sites, and new gateways that take over positions. Any other change
+    gives numbers or header bits a new meaning, so that messages on their way would be misread.
     """
     sites = _of_sites(_named(old.sites), _named(new.sites))
     return (*_of_federation(old, new), *sites, *_of_gateways(old, new), *_of_links(old, new))
@@ -37,16 +37,16 @@ def _of_federation(old: Topology, new: Topology) -> Iterator[TopologyDifference]
         yield TopologyDifference(f"federation {old.federation} is called {new.federation}", is_live=False)
     before, after = _tree(old.factor), _tree(new.factor)
     if before != after:
-        told = [f"{word} {', '.join(sorted(some))}" for word, some in _gone_and_new(before, after) if some]
-        yield TopologyDifference(f"the tree {' and '.join(told)}", is_live=False)
+        changes = [f"{word} {', '.join(sorted(some))}" for word, some in _removed_and_added(before, after) if some]
+        yield TopologyDifference(f"the tree {' and '.join(changes)}", is_live=False)
 
 
 def _tree(factor: Factor) -> set[str]:
-    """Its edges; its position if it has only one."""
+    """Return the edges; the position itself if there is only one."""
     return {"-".join(sorted(edge)) for edge in factor.edges} or set(factor.positions)
 
 
-def _gone_and_new(before: set[str], after: set[str]) -> Iterable[tuple[str, set[str]]]:
+def _removed_and_added(before: set[str], after: set[str]) -> Iterable[tuple[str, set[str]]]:
     return ("loses", before - after), ("gains", after - before)
 
 
@@ -54,15 +54,15 @@ def _of_sites(before: Mapping[str, Site], after: Mapping[str, Site]) -> Iterator
     for name in sorted(before.keys() - after.keys()):
         yield TopologyDifference(f"site {name} is gone", is_live=False)
     for name, site in after.items():
-        was = before.get(name)
-        if was is None:
+        old = before.get(name)
+        if old is None:
             yield TopologyDifference(f"site {name} is new", is_live=True)
         else:
-            if was.index != site.index:
-                yield TopologyDifference(f"site {name} has index {site.index}, had {was.index}", is_live=False)
-            if was.uplink != site.uplink:
+            if old.index != site.index:
+                yield TopologyDifference(f"site {name} has index {site.index}, had {old.index}", is_live=False)
+            if old.uplink != site.uplink:
                 yield TopologyDifference(
-                    f"site {name} has another uplink: {site.uplink}, had {was.uplink}", is_live=True
+                    f"site {name} has another uplink: {site.uplink}, had {old.uplink}", is_live=True
                 )
 
 
@@ -71,34 +71,38 @@ def _of_gateways(old: Topology, new: Topology) -> Iterator[TopologyDifference]:
     for name in sorted(before.keys() - after.keys()):
         yield TopologyDifference(f"gateway {name} is gone", is_live=False)
     for name, gateway in after.items():
-        was = before.get(name)
-        if was is None:
+        previous = before.get(name)
+        if previous is None:
             yield TopologyDifference(f"gateway {name} is new", is_live=True)
             continue
-        if was.number != gateway.number:
-            yield TopologyDifference(f"gateway {name} has number {gateway.number}, had {was.number}", is_live=False)
-        if was.site != gateway.site:
-            yield TopologyDifference(f"gateway {name} stands at {gateway.site}, stood at {was.site}", is_live=False)
+        if previous.number != gateway.number:
+            yield TopologyDifference(
+                f"gateway {name} has number {gateway.number}, had {previous.number}", is_live=False
+            )
+        if previous.site != gateway.site:
+            yield TopologyDifference(
+                f"gateway {name} stands at {gateway.site}, stood at {previous.site}", is_live=False
+            )
         else:
             yield from _of_positions(name, old.gateway(name).positions, new.gateway(name).positions)
-        yield from _of_reach(was, gateway)
+        yield from _of_addresses(previous, gateway)
 
 
 def _of_positions(name: str, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[TopologyDifference]:
-    for word, some in _gone_and_new(set(before), set(after)):
+    for word, some in _removed_and_added(set(before), set(after)):
         if some:
             yield TopologyDifference(f"gateway {name} {word} {', '.join(sorted(some))}", is_live=word == "loses")
     if before[0] != after[0]:
         yield TopologyDifference(f"gateway {name} has its home at {after[0]}, had it at {before[0]}", is_live=False)
 
 
-def _of_reach(was: DraftGateway, gateway: DraftGateway) -> Iterator[TopologyDifference]:
-    for key, one, other in (("address", was.address, gateway.address), ("lan", was.lan, gateway.lan)):
+def _of_addresses(old: DraftGateway, new: DraftGateway) -> Iterator[TopologyDifference]:
+    for key, one, other in (("address", old.address, new.address), ("lan", old.lan, new.lan)):
         if one != other:
-            text = f"gateway {gateway.name} has {key} {_listed(other)}, had {_listed(one)}"
+            text = f"gateway {new.name} has {key} {_listed(other)}, had {_listed(one)}"
             yield TopologyDifference(text, is_live=True)
-    if was.dials is not gateway.dials:
-        text = f"gateway {gateway.name} dials {gateway.dials.name.lower()}, dialled {was.dials.name.lower()}"
+    if old.dials is not new.dials:
+        text = f"gateway {new.name} dials {new.dials.name.lower()}, dialled {old.dials.name.lower()}"
         yield TopologyDifference(text, is_live=True)
 
 

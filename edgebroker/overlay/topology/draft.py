@@ -1,4 +1,4 @@
-"""A topology draft: sites, gateways, links and uplinks as the file says them, before validation."""
+"""A topology draft: sites, gateways, links and uplinks as written in the file, before validation."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from edgebroker.names import Address
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """What may be sent over a link, in each direction."""
+    """The limits of a link, for each direction."""
 
     kind: str
-    """`lan`, `wan` or `metered`. What is no `lan` is deflated."""
+    """`lan`, `wan` or `metered`. Traffic is deflated unless the link is a `lan`."""
     batch_ms: int
-    """How long after a packet a message may wait for others to share the next one with."""
+    """How long after a packet a message may wait to share the next packet with others."""
     bytes_per_s: int | None = None
-    """None: as fast as the link takes it."""
+    """None: no limit."""
     bytes_per_day: int | None = None
-    """None: without end."""
+    """None: no limit."""
 
     def __str__(self) -> str:
         bounds = [(self.bytes_per_s, "bytes/s"), (self.bytes_per_day, "bytes a day")]
-        said = [self.kind, f"{self.batch_ms} ms", *(f"{bound:,} {unit}" for bound, unit in bounds if bound is not None)]
-        return ", ".join(said)
+        parts = [
+            self.kind,
+            f"{self.batch_ms} ms",
+            *(f"{bound:,} {unit}" for bound, unit in bounds if bound is not None),
+        ]
+        return ", ".join(parts)
 
-    def thriftier(self, other: Uplink) -> Uplink:
-        """What holds for a link that passes both: of everything the more sparing."""
+    def stricter(self, other: Uplink) -> Uplink:
+        """Return the stricter limit of the two in every respect, for a link that crosses both."""
         return Uplink(
             max(self.kind, other.kind, key=[*UPLINKS].index),
             max(self.batch_ms, other.batch_ms),
@@ -43,18 +47,18 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 UPLINKS: Final[Mapping[str, Uplink]] = {
-    # A network of one's own: nothing to be saved.
+    # A private network: bytes cost nothing.
     "lan": Uplink("lan", batch_ms=0),
-    # Two milliseconds are little in 20 to 100 of way, and at 1,000 messages a second save half of the packets.
+    # 2 ms are little beside a latency of 20 to 100 ms, and at 1,000 messages a second they save half of the packets.
     "wan": Uplink("wan", batch_ms=2),
-    # A packet costs 40 bytes of TCP/IP and 22 of TLS; shared by the ten messages of a second, six bytes for each.
+    # A packet costs 40 bytes of TCP/IP and 22 of TLS: six bytes for each of ten messages in a second.
     "metered": Uplink("metered", batch_ms=1_000),
 }
-"""By kind, the freest first: what holds where a site says nothing else."""
+"""Kind -> the defaults of a site's uplink, the least restricted first."""
 
 
 class DialPreference(IntEnum):
-    """How eager a gateway is to be the one of two that dials."""
+    """How much a gateway prefers to dial rather than to be dialled."""
 
     NEVER = 0
     AUTO = 1
@@ -74,8 +78,8 @@ class Site:
 class DraftGateway:
     """A gateway and the positions that it holds in the cluster of its site, its home first.
 
-    positions: none, if it is the only one of its site and holds them all.  number: what others know it by; never given
-    to another.  address: where everybody reaches it; lan: where only gateways of its own site do, tried first.
+    positions: empty if it is the only gateway of its site and holds all. number: identifies it in messages; never
+    reused. address: where every gateway reaches it; lan: where only gateways of its own site do, tried first.
     """
 
     name: str
@@ -89,7 +93,7 @@ class DraftGateway:
 
 @dataclass(frozen=True, slots=True)
 class DraftLink:
-    """What two gateways do otherwise than the rule says: who dials, and where it reaches the other."""
+    """An exception from the dialling rule for two gateways: which one dials, and at which addresses."""
 
     between: tuple[str, str]
     dials: str
@@ -98,7 +102,7 @@ class DraftLink:
 
 @dataclass(frozen=True, slots=True)
 class TopologyDraft:
-    """All of a file. `tree`: the paths of the factor."""
+    """The content of a file. `tree`: the paths of the factor."""
 
     federation: str
     tree: tuple[str, ...]

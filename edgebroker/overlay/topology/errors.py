@@ -15,7 +15,9 @@ NAMES_SHOWN: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class TopologyMistake:
-    """One thing wrong. `where`: section, its number from 0 where it may stand several times, and key, as in a file."""
+    """One mistake. `where`: its place in the file: section, index from 0 if sections repeat, and key. `mend`: the
+    remedy.
+    """
 
     where: tuple[str | int, ...]
     reason: str
@@ -27,7 +29,7 @@ class TopologyMistake:
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """How to mend a *name* that is none of *names*."""
+    """Return a remedy for *name*, which is none of *names*."""
     if (meant := most_alike(name, names)) is not None:
         return f"did you mean {meant}?"
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
@@ -35,7 +37,7 @@ def nearest(name: str, names: Collection[str]) -> str:
 
 
 class TopologyInvalid(EdgebrokerError):
-    """No topology, for the reasons in `mistakes`; the message has one line for each."""
+    """A topology is invalid because of `mistakes`; the message has one line for each."""
 
     def __init__(self, mistakes: Iterable[TopologyMistake]) -> None:
         self.mistakes = tuple(mistakes)

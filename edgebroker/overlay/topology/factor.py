@@ -1,4 +1,4 @@
-"""The acyclic factor: the tree of positions of which every cluster holds a copy [SCOT, Gaf].
+"""The acyclic factor: the tree of positions of which every cluster has a copy [SCOT, Gaf].
 
 It is written as paths: `a-b-c` and `b-d` are the tree in which b is joined to a, c and d.
 """
@@ -16,7 +16,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.overlay.topology.errors import TopologyInvalid, TopologyMistake
 
 TREE: Final = ("factor", "tree")
-"""Where a file has it."""
+"""Its place in the file."""
 POSITION: Final = "[A-Za-z0-9_]{1,16}"
 
 Edge = tuple[str, str]
@@ -26,18 +26,18 @@ Holder = TypeVar("Holder", bound=Hashable)
 class Factor:
     """A tree of n positions."""
 
-    __slots__ = ("_around", "edges", "positions")
+    __slots__ = ("_neighbours", "edges", "positions")
 
     def __init__(self, positions: Iterable[str], edges: Iterable[Edge]) -> None:
-        """The tree must be one: see `ReadTree`, which finds what is wrong with others."""
+        """Build the tree without checks; `ReadTree` checks paths and reports mistakes."""
         self.positions = tuple(positions)
-        """In the order in which people read them."""
+        """The positions, in display order."""
         self.edges = tuple(edges)
-        self._around = around_each(self.positions, self.edges)
+        self._neighbours = adjacency(self.positions, self.edges)
 
     @classmethod
     def parse(cls, *paths: str) -> Factor:
-        """The tree that *paths* make. Raises TopologyInvalid."""
+        """Return the tree that *paths* describe. Raises TopologyInvalid."""
         tree = ReadTree.of(paths)
         if tree.mistakes:
             raise TopologyInvalid(tree.mistakes)
@@ -47,42 +47,45 @@ class Factor:
         return len(self.positions)
 
     def neighbours(self, position: str) -> tuple[str, ...]:
-        return self._around[position]
+        """Return the positions joined with *position*."""
+        return self._neighbours[position]
 
     def walk(self, start: str) -> dict[str, str]:
-        """Every position, the nearest to *start* first -> the one before it, and start -> start."""
-        return walk(self._around, start)
+        """Return every position, the nearest to *start* first -> the one before it, and start -> start."""
+        return walk(self._neighbours, start)
 
     def path(self, start: str, end: str) -> tuple[str, ...]:
-        """The positions from *start* to *end*, both included."""
-        return way_back(walk(self._around, end), start)
+        """Return the positions from *start* to *end*, both included."""
+        return path_back(walk(self._neighbours, end), start)
 
     @property
     def trunk(self) -> tuple[str, ...]:
         """A longest path."""
-        *_, end = walk(self._around, self.positions[0])
-        *_, start = walk(self._around, end)
+        *_, end = walk(self._neighbours, self.positions[0])
+        *_, start = walk(self._neighbours, end)
         return self.path(start, end)
 
     @property
     def diameter(self) -> int:
-        """Edges of the longest path."""
+        """The number of edges of the longest path."""
         return len(self.trunk) - 1
 
     def pieces(self, positions: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        """*positions* in parts, each of which is connected by edges between its own positions."""
+        """Divide *positions* into parts, each connected by edges between its own positions."""
         some = dict.fromkeys(positions)
-        return components({one: [other for other in self._around[one] if other in some] for one in some})
+        return components({one: [other for other in self._neighbours[one] if other in some] for one in some})
 
     def contracted(self, holders: Mapping[str, Holder]) -> tuple[tuple[Holder, Holder], ...]:
-        """The edges between different holders, each once: a tree of holders if each holds connected positions."""
+        """Return the edges between different holders, each once: a tree of holders if each holds connected
+        positions.
+        """
         between = ((holders[one], holders[other]) for one, other in self.edges)
         return tuple({frozenset(pair): pair for pair in between if pair[0] != pair[1]}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTree:
-    """What paths say: positions in the order of their first mention, edges, and why they are no tree."""
+    """The result of reading paths: positions in the order of first mention, edges, and mistakes."""
 
     positions: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -90,9 +93,9 @@ class ReadTree:
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> ReadTree:
-        """Any paths. Edges that would make a loop are left out."""
+        """Read any paths. Edges that would close a loop are left out."""
         mistakes: list[TopologyMistake] = []
-        around: dict[str, list[str]] = {}
+        neighbours: dict[str, list[str]] = {}
         edges: list[Edge] = []
         for path in paths:
             names = path.split("-")
@@ -102,74 +105,76 @@ class ReadTree:
                 )
                 continue
             for name in names:
-                around.setdefault(name, [])
-            if len(around) > limits.POSITIONS_MAX:
+                neighbours.setdefault(name, [])
+            if len(neighbours) > limits.POSITIONS_MAX:
                 few = f"at most {limits.POSITIONS_MAX} are allowed"
-                return cls(tuple(around), (), (TopologyMistake(TREE, f"has {len(around)} positions", few),))
+                return cls(tuple(neighbours), (), (TopologyMistake(TREE, f"has {len(neighbours)} positions", few),))
             for one, other in pairwise(names):
                 if one == other:
                     mistakes.append(TopologyMistake(TREE, f"{one}-{other} joins {one} with itself", "leave it out"))
-                elif other in around[one]:
+                elif other in neighbours[one]:
                     mistakes.append(TopologyMistake(TREE, f"{one}-{other} stands there twice", "leave one out"))
-                elif one in (back := walk(around, other)):
-                    loop = "-".join([*way_back(back, one), one])
+                elif one in (back := walk(neighbours, other)):
+                    loop = "-".join([*path_back(back, one), one])
                     mistakes.append(TopologyMistake(TREE, f"{one}-{other} closes the loop {loop}", "leave out an edge"))
                 else:
                     edges.append((one, other))
-                    around[one].append(other)
-                    around[other].append(one)
-        positions = tuple(around)
+                    neighbours[one].append(other)
+                    neighbours[other].append(one)
+        positions = tuple(neighbours)
         if not positions and not mistakes:
             mistakes.append(TopologyMistake(TREE, "has no position", 'write at least one, like "a"'))
         elif not mistakes:
-            reached = walk(around, positions[0])
-            if unreached := [one for one in positions if one not in reached]:
-                parts = f"nothing joins {positions[0]} with {', '.join(unreached)}"
-                mistakes.append(TopologyMistake(TREE, parts, f'add an edge, like "{positions[0]}-{unreached[0]}"'))
+            reachable = walk(neighbours, positions[0])
+            if unreachable := [one for one in positions if one not in reachable]:
+                parts = f"nothing joins {positions[0]} with {', '.join(unreachable)}"
+                mistakes.append(TopologyMistake(TREE, parts, f'add an edge, like "{positions[0]}-{unreachable[0]}"'))
         return cls(positions, tuple(edges), tuple(mistakes))
 
 
-Around = Mapping[str, Sequence[str]]
+Adjacency = Mapping[str, Sequence[str]]
 """Vertex -> its neighbours."""
 
 
-def around_each(vertices: Iterable[str], edges: Iterable[Edge]) -> dict[str, tuple[str, ...]]:
-    """The neighbours of every vertex, in the order of the edges."""
-    around: dict[str, list[str]] = {vertex: [] for vertex in vertices}
+def adjacency(vertices: Iterable[str], edges: Iterable[Edge]) -> dict[str, tuple[str, ...]]:
+    """Return the neighbours of every vertex, in the order of the edges."""
+    neighbours: dict[str, list[str]] = {vertex: [] for vertex in vertices}
     for one, other in edges:
-        around[one].append(other)
-        around[other].append(one)
-    return {vertex: tuple(others) for vertex, others in around.items()}
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    return {vertex: tuple(others) for vertex, others in neighbours.items()}
 
 
-def components(around: Around) -> tuple[tuple[str, ...], ...]:
-    """The vertices in parts that nothing joins, each in the order of a walk from its first."""
-    left = dict.fromkeys(around)
+def components(neighbours: Adjacency) -> tuple[tuple[str, ...], ...]:
+    """Divide the vertices into connected components, each in the order of a walk from its first vertex."""
+    left = dict.fromkeys(neighbours)
     found = []
     while left:
-        component = tuple(walk(around, next(iter(left))))
+        component = tuple(walk(neighbours, next(iter(left))))
         found.append(component)
         for one in component:
             del left[one]
     return tuple(found)
 
 
-def walk(around: Around, start: str) -> dict[str, str]:
-    """Every vertex that can be reached from *start*, the nearest first -> the one before it, and start -> start."""
+def walk(neighbours: Adjacency, start: str) -> dict[str, str]:
+    """Return every vertex that is reachable from *start*, the nearest first -> the one before it, and start ->
+    start.
+    """
     before = {start: start}
     waiting = deque([start])
     while waiting:
         one = waiting.popleft()
-        for other in around[one]:
+        for other in neighbours[one]:
             if other not in before:
                 before[other] = one
                 waiting.append(other)
     return before
 
 
-def way_back(before: Mapping[str, str], end: str) -> tuple[str, ...]:
-    """From *end* to the start of the walk *before*, both included."""
-    way = [end]
-    while before[way[-1]] != way[-1]:
-        way.append(before[way[-1]])
-    return tuple(way)
+def path_back(before: Mapping[str, str], end: str) -> tuple[str, ...]:
+    """Return the path from *end* to the start of the walk *before*, both included."""
+    path = [end]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return tuple(path)

@@ -1,9 +1,9 @@
-"""The topology planner: finds a factor for sites of given sizes that all of them can contract, fairly and with
+"""The topology planner: finds a factor for sites of given sizes that all of them can contract, with even shares and
 short paths.
 
-As many positions as the largest site has gateways are enough: more would only be more iLinks. Of the trees with so
-many positions that is taken which adds least to its diameter by what the busiest gateway of any site holds beyond
-its share.
+The factor has as many positions as the largest site has gateways; more would only add iLinks. Of all candidate trees it
+takes the one with the least sum of diameter and excess, where the excess is the number of positions that the busiest
+gateway of any site holds beyond its share.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from typing import Final
 
 from edgebroker.names import Address
 from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft, Uplink
-from edgebroker.overlay.topology.factor import Factor, around_each, components
+from edgebroker.overlay.topology.factor import Factor, adjacency, components
 
 DEGREE_MAX: Final = 4
 """Edges of a position: its gateway sends an event over each, and its death leaves as many parts of a cluster."""
 ALL_UP_TO: Final = 8
-"""Positions of which every tree is tried: 23 trees of 8; there are 823,065 of 20."""
+"""Positions up to which every tree is tried: there are 23 trees of 8 positions, and 823,065 of 20."""
 
 Parents = tuple[int, ...]
-"""A rooted tree: the vertex before each vertex but the first, which is 0; each comes after its parent."""
+"""A rooted tree: the parent of each vertex after the first, which is 0; every vertex comes after its parent."""
 
 
 def shapes(count: int) -> Iterator[Factor]:
-    """Trees of *count* positions, no two alike, in which none has more than DEGREE_MAX neighbours."""
+    """Iterate over trees of *count* positions, no two isomorphic, with at most DEGREE_MAX neighbours at each
+    position.
+    """
     trees = _all(count) if count <= ALL_UP_TO else _compact(count)
     return (_factor(tree) for tree in trees if max(_degrees(tree)) <= DEGREE_MAX)
 
 
 def _all(count: int) -> list[Parents]:
-    """Every tree, grown leaf by leaf from those with one vertex less."""
+    """Return every tree, grown leaf by leaf from those with one vertex less."""
     if count == 1:
         return [()]
     grown = ((*tree, parent) for tree in _all(count - 1) for parent in range(count - 1))
@@ -39,7 +41,9 @@ def _all(count: int) -> list[Parents]:
 
 
 def _compact(count: int) -> list[Parents]:
-    """Trees filled level by level around one vertex or two, with 2, 3 or more edges at each: the first is the path."""
+    """Return trees filled level by level around one vertex or two, with 2, 3 or more edges at each: the first is the
+    path.
+    """
     trees = []
     for degree in range(2, DEGREE_MAX + 1):
         for centre in (1, 2):
@@ -55,29 +59,31 @@ def _compact(count: int) -> list[Parents]:
 
 
 def _canonical(parents: Parents) -> str:
-    """The same for trees that are alike: the least text of nested brackets, from any root."""
-    around = _around(parents)
+    """Return the same text for isomorphic trees: the least nested brackets, from any root."""
+    neighbours = _adjacency(parents)
 
     def nested(vertex: int, before: int) -> str:
-        return f"({''.join(sorted(nested(other, vertex) for other in around[vertex] if other != before))})"
+        return f"({''.join(sorted(nested(other, vertex) for other in neighbours[vertex] if other != before))})"
 
-    return min(nested(root, -1) for root in range(len(around)))
+    return min(nested(root, -1) for root in range(len(neighbours)))
 
 
-def _around(parents: Parents) -> list[list[int]]:
-    around: list[list[int]] = [[] for _ in range(len(parents) + 1)]
+def _adjacency(parents: Parents) -> list[list[int]]:
+    neighbours: list[list[int]] = [[] for _ in range(len(parents) + 1)]
     for vertex, parent in enumerate(parents, 1):
-        around[vertex].append(parent)
-        around[parent].append(vertex)
-    return around
+        neighbours[vertex].append(parent)
+        neighbours[parent].append(vertex)
+    return neighbours
 
 
 def _degrees(parents: Parents) -> Sequence[int]:
-    return [len(others) for others in _around(parents)]
+    return [len(others) for others in _adjacency(parents)]
 
 
 def _factor(parents: Parents) -> Factor:
-    """The tree with p1, p2 and so on along a longest path, and then on the others, by their distance from its start."""
+    """Return the tree with positions p1, p2 and so on along a longest path, then on the others by distance from its
+    start.
+    """
     edges = [(str(parent), str(vertex)) for vertex, parent in enumerate(parents, 1)]
     plain = Factor(map(str, range(len(parents) + 1)), edges)
     order = dict.fromkeys((*plain.trunk, *plain.walk(plain.trunk[0])))
@@ -90,10 +96,11 @@ Parts = tuple[Part, ...]
 
 
 def plan(federation: str, sites: Mapping[str, int], uplink: Uplink, port: int) -> TopologyDraft:
-    """A draft for *sites*, name -> gateways, at least one each. A gateway's name stands for its host.
+    """Return a draft for *sites*, name -> number of gateways, at least one each. A gateway's name is used as its host
+    name.
 
-    Sites of the same size are contracted alike, and smaller ones join what larger ones hold: so a gateway meets as few
-    others as can be. The homes of a site differ from those of the next, so that publishers are spread over regions.
+    Sites of the same size are contracted alike, and smaller ones merge the parts of larger ones, so that a gateway has
+    as few peers as possible. The home positions rotate from site to site, so that publishers are spread over regions.
     """
     sizes = sorted(set(sites.values()), reverse=True)
     choices = [(factor, contractions(factor, sizes)) for factor in shapes(sizes[0])]
@@ -110,7 +117,9 @@ def plan(federation: str, sites: Mapping[str, int], uplink: Uplink, port: int) -
 
 
 def contractions(factor: Factor, sizes: Sequence[int]) -> dict[int, Parts]:
-    """Size -> *factor* in so many parts, for *sizes* from the largest; each made of parts of the one before."""
+    """Return size -> *factor* in so many parts, for *sizes* from the largest; each is made of parts of the one
+    before.
+    """
     parts: Parts = tuple((position,) for position in factor.positions)
     found = {}
     for size in sizes:
@@ -120,11 +129,11 @@ def contractions(factor: Factor, sizes: Sequence[int]) -> dict[int, Parts]:
 
 
 def joined(factor: Factor, parts: Parts, count: int) -> Parts:
-    """*parts* of the tree joined to *count* larger ones, of which the largest is as small as can be.
+    """Merge *parts* of the tree into *count* larger ones, of which the largest is as small as possible.
 
-    Bottom up, a vertex lets go of its heaviest children until what is left below it keeps within a bound: no other way
-    has fewer parts (Kundu and Misra, "A linear tree partitioning algorithm", 1977). The least bound with *count* parts
-    or fewer is the best; where there are fewer, the heaviest are divided on, which makes none larger.
+    Bottom up, a vertex cuts off its heaviest children until the rest below it keeps within a bound: no other method has
+    fewer parts (Kundu and Misra, "A linear tree partitioning algorithm", 1977). The least bound with *count* parts or
+    fewer is the best; if there are fewer, the heaviest are divided further, which makes none larger.
     """
     weights = {part[0]: len(part) for part in parts}
     part_of = {position: part[0] for part in parts for position in part}
@@ -143,18 +152,18 @@ def joined(factor: Factor, parts: Parts, count: int) -> Parts:
 
 
 def paths_of(factor: Factor) -> tuple[str, ...]:
-    """Paths that make the tree: a longest one, then branches from what has been passed."""
-    passed = dict.fromkeys(factor.trunk)
+    """Return paths that describe the tree: a longest one, then branches from positions of earlier paths."""
+    seen = dict.fromkeys(factor.trunk)
     paths = [factor.trunk]
     for path in paths:
         for start in path:
             for branch in factor.neighbours(start):
-                if branch not in passed:
-                    way = [start, branch]
-                    while further := [one for one in factor.neighbours(way[-1]) if one not in {*way, *passed}]:
-                        way.append(further[0])
-                    passed |= dict.fromkeys(way)
-                    paths.append(tuple(way))
+                if branch not in seen:
+                    steps = [start, branch]
+                    while further := [one for one in factor.neighbours(steps[-1]) if one not in {*steps, *seen}]:
+                        steps.append(further[0])
+                    seen |= dict.fromkeys(steps)
+                    paths.append(tuple(steps))
     return tuple("-".join(path) for path in paths)
 
 
@@ -165,30 +174,30 @@ def _cost(factor: Factor, contracted: Mapping[int, Parts]) -> tuple[int, int, in
 
 
 def _cut(tree: Factor, weights: Mapping[str, int], bound: int) -> set[str]:
-    """The vertices that are cut off from the one before them so that no part weighs more than *bound*."""
-    before = _before(tree)
+    """Return the vertices to cut off from their parents so that no part weighs more than *bound*."""
+    parents = _parents(tree)
     load = dict(weights)
-    below: dict[str, list[str]] = {one: [] for one in before}
+    below: dict[str, list[str]] = {one: [] for one in parents}
     cut = set()
-    for one in reversed(before):
+    for one in reversed(parents):
         for child in sorted(below[one], key=load.__getitem__):
             load[one] += load[child]
         for child in sorted(below[one], key=load.__getitem__, reverse=True):
             if load[one] > bound:
                 cut.add(child)
                 load[one] -= load[child]
-        below[before[one]].append(one)
+        below[parents[one]].append(one)
     return cut
 
 
 def _best_next(tree: Factor, weights: Mapping[str, int], cut: set[str]) -> str:
-    """The vertex to cut off so that of the heaviest part that can be divided the heavier half is lightest."""
+    """Return the vertex to cut off so that the heavier half of the heaviest divisible part is as light as possible."""
 
     def weight(group: Part) -> int:
         return sum(weights[one] for one in group)
 
     heaviest = max((group for group in _groups(tree, cut) if len(group) > 1), key=weight)
-    inside = [one for one, parent in _before(tree).items() if one in heaviest and parent in heaviest and one != parent]
+    inside = [one for one, parent in _parents(tree).items() if one in heaviest and parent in heaviest and one != parent]
 
     def heavier_half(one: str) -> int:
         return max(weight(group) for group in _groups(tree, cut | {one}) if {*group} <= {*heaviest})
@@ -197,10 +206,10 @@ def _best_next(tree: Factor, weights: Mapping[str, int], cut: set[str]) -> str:
 
 
 def _groups(tree: Factor, cut: set[str]) -> Parts:
-    """The parts of the tree without the edges above the vertices of *cut*."""
-    edges = [(one, parent) for one, parent in _before(tree).items() if one != parent and one not in cut]
-    return components(around_each(tree.positions, edges))
+    """Return the parts of the tree without the edges above the vertices of *cut*."""
+    edges = [(one, parent) for one, parent in _parents(tree).items() if one != parent and one not in cut]
+    return components(adjacency(tree.positions, edges))
 
 
-def _before(tree: Factor) -> dict[str, str]:
+def _parents(tree: Factor) -> dict[str, str]:
     return tree.walk(tree.positions[0])

@@ -1,8 +1,8 @@
-"""Who stands where in a federation: sites, gateways, the positions they hold, and the peers of each gateway.
+"""The topology of a federation: sites, gateways, the positions they hold, and the peers of each gateway.
 
-A site is a cluster of SCOT. A gateway holds one or several positions of its cluster, connected in the factor, so
-that the gateways of a site are a tree too: a contraction of the factor. Between two gateways there is one
-connection for all links between their positions.
+A site is a cluster of SCOT. A gateway holds one or several positions of its cluster, connected in the factor, so that
+the gateways of a site are a tree too: a contraction of the factor. Between two gateways there is one connection for all
+links between their positions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopologyGateway:
     """The cluster index of its site."""
     positions: tuple[str, ...]
     neighbours: tuple[str, ...]
-    """The gateways it meets over aLinks, by their numbers; they are links 1, 2 ... of its trits, where 0 is "here"."""
+    """The gateways linked by aLinks, by number; they are links 1, 2 ... of its trits, where 0 means its own clients."""
     across: Mapping[int, Mapping[str, str]]
     """Other cluster -> own position -> the gateway there that holds it: the iLinks."""
 
@@ -46,7 +46,7 @@ class TopologyGateway:
         return self.positions[0]
 
     def peers(self) -> tuple[str, ...]:
-        """Every gateway it has a connection with: neighbours, then those across, each once."""
+        """Return every gateway it is connected with: neighbours, then those across, each once."""
         across = (peer for region in self.across.values() for peer in region.values())
         return tuple(dict.fromkeys((*self.neighbours, *across)))
 
@@ -57,7 +57,7 @@ class ConnectionPlan:
 
     dial: DialPlan
     uplink: Uplink
-    """`lan` inside a site; between sites the more sparing of both."""
+    """`lan` inside a site; between sites the stricter of both uplinks."""
 
 
 class Topology:
@@ -66,7 +66,7 @@ class Topology:
     __slots__ = (
         "_entries",
         "_gateways",
-        "_held",
+        "_holders",
         "_links",
         "digest",
         "draft",
@@ -77,7 +77,7 @@ class Topology:
     )
 
     def __init__(self, draft: TopologyDraft) -> None:
-        """Raises TopologyInvalid with everything that is wrong."""
+        """Validate and index *draft*. Raises TopologyInvalid with all mistakes."""
         found = mistakes(draft)
         if found:
             raise TopologyInvalid(found)
@@ -87,19 +87,19 @@ class Topology:
         self.sites: tuple[Site, ...] = tuple(sorted(draft.sites, key=lambda site: site.index))
         self._entries = {gateway.name: gateway for gateway in draft.gateways}
         self._links = {frozenset(link.between): link for link in draft.links}
-        self._held = holders(draft, self.factor)
-        around = neighbours(self._held, self.factor)
+        self._holders = holders(draft, self.factor)
+        neighbours_of = neighbours(self._holders, self.factor)
         ordered = sorted(draft.gateways, key=lambda one: one.number)
-        placed = [self._placed(gateway, around[gateway.name]) for gateway in ordered]
-        self._gateways = {gateway.name: gateway for gateway in placed}
+        built = [self._gateway_of(gateway, neighbours_of[gateway.name]) for gateway in ordered]
+        self._gateways = {gateway.name: gateway for gateway in built}
         self.meaning = "\n".join(self._meaning())
-        """What all gateways must agree on, in lines of text; where they can be reached is no part of it."""
+        """Everything that all gateways must agree on, as lines of text; addresses are not part of it."""
         self.digest = sha256(self.meaning.encode()).hexdigest()[:DIGEST_DIGITS]
-        """The same for the same meaning."""
+        """A hash of `meaning`."""
 
     @classmethod
     def product(cls, scot: Scot, federation: str = "scot") -> Topology:
-        """A gateway of its own for every broker of *scot*; that for B(u, j) is `u.j`, in site `j`."""
+        """Return a topology with one gateway for every broker of *scot*; that for B(u, j) is `u.j`, in site `j`."""
         gateways = [
             DraftGateway(f"{u}.{j}", at, str(j), (u,), (Address(f"{u}.{j}", SIMULATED_PORT),))
             for at, (u, j) in enumerate(scot.brokers())
@@ -111,20 +111,20 @@ class Topology:
 
     @property
     def scot(self) -> Scot:
-        """The brokers that the gateways stand for."""
+        """The product whose brokers the gateways host."""
         return Scot(self.factor, len(self.sites))
 
     @property
     def tolerated_gateways(self) -> int:
-        """So many gateways may fail, whichever they are, and those that are left are connected.
+        """The number of gateways that may fail, whichever they are, while the rest stays connected.
 
-        Of m clusters one has lost none and is a tree still; and every gateway has a peer in every other cluster.
+        Of m clusters one has lost none and is still a tree, and every gateway has a peer in every other cluster.
         """
         return len(self.sites) - 1
 
     @property
     def tolerated_connections(self) -> int:
-        """So many connections may fail, whichever they are, and all gateways are connected.
+        """The number of connections that may fail, whichever they are, while all gateways stay connected.
 
         Divide the gateways into two sides, and count connections from side to side. A divided cluster has one inside,
         so m if all are divided. If whole clusters lie on one side only, k among them, each divided cluster, of which
@@ -136,11 +136,11 @@ class Topology:
 
     @property
     def gateways(self) -> tuple[TopologyGateway, ...]:
-        """By number."""
+        """All gateways, by number."""
         return tuple(self._gateways.values())
 
     def gateway(self, name: str) -> TopologyGateway:
-        """Raises TopologyInvalid if there is none of this name."""
+        """Return the gateway *name*. Raises TopologyInvalid if there is none."""
         if name not in self._gateways:
             raise TopologyInvalid(
                 [TopologyMistake(("gateway",), f"none is called {name!r}", nearest(name, self._gateways))]
@@ -148,26 +148,26 @@ class Topology:
         return self._gateways[name]
 
     def holder(self, position: str, cluster: int) -> str:
-        """The gateway that holds *position* in *cluster*."""
-        return self._held[cluster][position]
+        """Return the gateway that holds *position* in *cluster*."""
+        return self._holders[cluster][position]
 
     def connection(self, one: str, other: str) -> ConnectionPlan:
-        """The connection between two gateways that are peers."""
+        """Return the plan of the connection between two peers."""
         ends = self._entries[one], self._entries[other]
         if ends[0].site == ends[1].site:
             uplink = UPLINKS["lan"]
         else:
             first, second = (self.sites[self._gateways[name].cluster].uplink for name in (one, other))
-            uplink = first.thriftier(second)
+            uplink = first.stricter(second)
         return ConnectionPlan(dial(*ends, self._links.get(frozenset((one, other)))), uplink)
 
-    def _placed(self, gateway: DraftGateway, around: Set[str]) -> TopologyGateway:
+    def _gateway_of(self, gateway: DraftGateway, neighbours: Set[str]) -> TopologyGateway:
         cluster = next(site.index for site in self.sites if site.name == gateway.site)
         positions = gateway.positions or self.factor.positions
-        ordered = tuple(sorted(around, key=lambda name: self._entries[name].number))
+        ordered = tuple(sorted(neighbours, key=lambda name: self._entries[name].number))
         across = {
             index: {position: holder[position] for position in positions}
-            for index, holder in self._held.items()
+            for index, holder in self._holders.items()
             if index != cluster
         }
         return TopologyGateway(gateway.name, gateway.number, gateway.site, cluster, positions, ordered, across)

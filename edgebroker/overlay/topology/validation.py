@@ -1,4 +1,4 @@
-"""Validation of a topology draft: everything that is wrong with it, at once, and how to correct it."""
+"""Validation of a topology draft: reports all mistakes at once, each with its remedy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgebroker.overlay.topology.errors import TopologyMistake, nearest
 from edgebroker.overlay.topology.factor import Factor, ReadTree
 
 MISTAKES_MAX: Final = 20
-"""Told at once: looking for the nearest of 1,000 names for each of 1,000 others would take seconds."""
+"""Mistakes reported at once: finding the most similar of 1,000 names for each of 1,000 others would take seconds."""
 
 Holders = Mapping[int, Mapping[str, str]]
 """Cluster -> position -> the gateway that holds it."""
 
 
 def mistakes(draft: TopologyDraft) -> list[TopologyMistake]:
-    """What is wrong with *draft*, MISTAKES_MAX at most. What only shows once the rest is right comes when it is."""
+    """Return the mistakes of *draft*, at most MISTAKES_MAX. Some checks only run when the earlier ones pass."""
     tree = ReadTree.of(draft.tree)
     found = _first(tree.mistakes, _about_sites(draft), _about_gateways(draft, tree.positions))
     if not found:
@@ -31,30 +31,30 @@ def mistakes(draft: TopologyDraft) -> list[TopologyMistake]:
 
 
 def holders(draft: TopologyDraft, factor: Factor) -> Holders:
-    """Who holds which position; of several the last, and nobody where nobody does."""
+    """Return the holder of every position; the last one if there are several."""
     indices = {site.name: site.index for site in draft.sites}
-    held: dict[int, dict[str, str]] = {index: {} for index in sorted(indices.values())}
+    holders_by_cluster: dict[int, dict[str, str]] = {index: {} for index in sorted(indices.values())}
     for gateway in draft.gateways:
         for position in gateway.positions or factor.positions:
-            held[indices[gateway.site]][position] = gateway.name
-    return held
+            holders_by_cluster[indices[gateway.site]][position] = gateway.name
+    return holders_by_cluster
 
 
-def neighbours(held: Holders, factor: Factor) -> dict[str, set[str]]:
-    """Gateway -> those it has an aLink with."""
-    found: dict[str, set[str]] = {name: set() for cluster in held.values() for name in cluster.values()}
-    for cluster in held.values():
+def neighbours(holders: Holders, factor: Factor) -> dict[str, set[str]]:
+    """Return gateway -> the gateways with which it has an aLink."""
+    found: dict[str, set[str]] = {name: set() for cluster in holders.values() for name in cluster.values()}
+    for cluster in holders.values():
         for one, other in factor.contracted(cluster):
             found[one].add(other)
             found[other].add(one)
     return found
 
 
-def peers(held: Holders, factor: Factor) -> dict[str, set[str]]:
-    """Gateway -> those it has a link with."""
-    found = neighbours(held, factor)
+def peers(holders: Holders, factor: Factor) -> dict[str, set[str]]:
+    """Return gateway -> the gateways with which it has a link."""
+    found = neighbours(holders, factor)
     for position in factor.positions:
-        region = {cluster[position] for cluster in held.values()}
+        region = {cluster[position] for cluster in holders.values()}
         for one in region:
             found[one] |= region - {one}
     return found
@@ -91,14 +91,14 @@ def _about_gateways(draft: TopologyDraft, positions: Sequence[str]) -> Iterator[
     yield from _repeated("gateway", "name", [gateway.name for gateway in draft.gateways])
     yield from _repeated("gateway", "number", [gateway.number for gateway in draft.gateways])
     sites = [site.name for site in draft.sites]
-    crowd = Counter(gateway.site for gateway in draft.gateways)
+    gateways_at = Counter(gateway.site for gateway in draft.gateways)
     for at, gateway in enumerate(draft.gateways):
         if gateway.number > limits.GATEWAY_NUMBER_MAX:
-            most = f"at most {limits.GATEWAY_NUMBER_MAX}: ten bits of every message's number"
-            yield TopologyMistake(("gateway", at, "number"), f"is {gateway.number}", most)
+            at_most = f"at most {limits.GATEWAY_NUMBER_MAX}: ten bits of every message's number"
+            yield TopologyMistake(("gateway", at, "number"), f"is {gateway.number}", at_most)
         if gateway.site not in sites:
             yield TopologyMistake(("gateway", at, "site"), f"{gateway.site!r} is no site", nearest(gateway.site, sites))
-        if not gateway.positions and crowd[gateway.site] > 1:
+        if not gateway.positions and gateways_at[gateway.site] > 1:
             reason = f"{gateway.name} holds none, and is not alone at {gateway.site}"
             yield TopologyMistake(("gateway", at, "positions"), reason, f"name some of {', '.join(positions)}")
         for position in dict.fromkeys(gateway.positions):
@@ -111,7 +111,7 @@ def _about_gateways(draft: TopologyDraft, positions: Sequence[str]) -> Iterator[
 
 
 def _about_holdings(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMistake]:
-    """Every position of every cluster is held by one gateway, and what a gateway holds is connected."""
+    """Check that each position of each cluster has one holder, and that the positions of a gateway are connected."""
     held: dict[str, dict[str, str]] = {site.name: {} for site in draft.sites}
     for at, gateway in enumerate(draft.gateways):
         where = ("gateway", at, "positions")
@@ -130,8 +130,8 @@ def _about_holdings(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMi
     for number, site in enumerate(draft.sites):
         if vacant := [one for one in factor.positions if one not in held[site.name]]:
             there = held[site.name]
-            beside = ((one, there[other]) for one in vacant for other in factor.neighbours(one) if other in there)
-            position, holder = next(beside)  # there is one: the tree is connected, and somebody holds something
+            adjacent = ((one, there[other]) for one in vacant for other in factor.neighbours(one) if other in there)
+            position, holder = next(adjacent)  # exists: the tree is connected, and some position has a holder
             reason = f"nobody at {site.name} holds {', '.join(vacant)}"
             yield TopologyMistake(
                 ("site", number, "name"), reason, f"give {position} to {holder}, which holds a neighbour"
@@ -139,7 +139,7 @@ def _about_holdings(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMi
 
 
 def _about_addresses(draft: TopologyDraft) -> Iterator[TopologyMistake]:
-    """No two gateways are reached in the same way."""
+    """Check that no two gateways have the same address."""
     taken: dict[object, str] = {}
     for at, gateway in enumerate(draft.gateways):
         for key, addresses, scope in (("address", gateway.address, ""), ("lan", gateway.lan, gateway.site)):
@@ -152,41 +152,43 @@ def _about_addresses(draft: TopologyDraft) -> Iterator[TopologyMistake]:
 
 
 def _about_links(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMistake]:
-    """What is said of single links is about links, and one end of each link can dial the other."""
-    named = {gateway.name: gateway for gateway in draft.gateways}
-    joined = peers(holders(draft, factor), factor)
-    special: dict[frozenset[str], DraftLink] = {}
+    """Check that exceptions name existing links, and that one end of each link can dial the other."""
+    gateways = {gateway.name: gateway for gateway in draft.gateways}
+    linked = peers(holders(draft, factor), factor)
+    exceptions: dict[frozenset[str], DraftLink] = {}
     for at, link in enumerate(draft.links):
         one, other = link.between
-        unknown = [name for name in link.between if name not in named]
+        unknown = [name for name in link.between if name not in gateways]
         if unknown:
-            yield TopologyMistake(("link", at, "between"), f"{unknown[0]!r} is no gateway", nearest(unknown[0], named))
-        elif other not in joined[one]:
+            yield TopologyMistake(
+                ("link", at, "between"), f"{unknown[0]!r} is no gateway", nearest(unknown[0], gateways)
+            )
+        elif other not in linked[one]:
             reason = f"{one} and {other} have no link"
             yield TopologyMistake(
-                ("link", at, "between"), reason, f"{one} has links with {', '.join(sorted(joined[one]))}"
+                ("link", at, "between"), reason, f"{one} has links with {', '.join(sorted(linked[one]))}"
             )
         elif link.dials not in link.between:
             yield TopologyMistake(
                 ("link", at, "dials"), f"{link.dials!r} is none of the two", f"write {one} or {other}"
             )
-        elif special.setdefault(frozenset(link.between), link) is not link:
+        elif exceptions.setdefault(frozenset(link.between), link) is not link:
             yield TopologyMistake(
                 ("link", at, "between"), f"{one} and {other} have a [[link]] above", "keep one of the two"
             )
-    lost: dict[str, tuple[str, str]] = {}
+    unreachable: dict[str, tuple[str, str]] = {}
     above: set[str] = set()
     for gateway in draft.gateways:
-        for peer in sorted(joined[gateway.name] & above):
+        for peer in sorted(linked[gateway.name] & above):
             try:
-                dial(gateway, named[peer], special.get(frozenset((gateway.name, peer))))
+                dial(gateway, gateways[peer], exceptions.get(frozenset((gateway.name, peer))))
             except PeerUnreachable as error:
-                blamed, reason, mend = error.args
-                lost.setdefault(blamed.name, (reason, mend))  # its other links are lost for the same reason
+                culprit, reason, mend = error.args
+                unreachable.setdefault(culprit.name, (reason, mend))  # its other links fail for the same reason
         above.add(gateway.name)
     for at, gateway in enumerate(draft.gateways):
-        if gateway.name in lost:
-            yield TopologyMistake(("gateway", at, "name"), *lost[gateway.name])
+        if gateway.name in unreachable:
+            yield TopologyMistake(("gateway", at, "name"), *unreachable[gateway.name])
 
 
 def _repeated(section: str, key: str, values: Sequence[object]) -> Iterator[TopologyMistake]:
