@@ -226,7 +226,7 @@ def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> N
         secret.write_text("x\n")
         bridge_manager._tick()
         assert (list(bridge_manager.bridges), bridge_manager.aside) == (["b"], ())
-        assert bridge_manager.bridges["b"].terms.password == b"x"
+        assert bridge_manager.bridges["b"].options.password == b"x"
 
     house.run(story)
     secret.unlink()

@@ -175,12 +175,12 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
         one = BridgeRunner.__new__(BridgeRunner)
         one.bridge, one._connection, one._local_client = cast(Any, splice), line, None
         one.local_session = cast(Any, SimpleNamespace(is_noted=lambda: True))
-        one.terms, one._state_file = (
+        one.options, one._state_file = (
             cast(Any, SimpleNamespace(name="up")),
             BridgeStateFile(None, OperatorLog(lambda line: None)),
         )
-        one._told, one._asked = BridgeState.OPEN, splice.requested_subscriptions
-        one._alarm, one._alarm_at, one._loop = None, None, asyncio.get_running_loop()
+        one._reported_state, one._saved_subscriptions = BridgeState.OPEN, splice.requested_subscriptions
+        one._timer, one._timer_due, one._loop = None, None, asyncio.get_running_loop()
         one.flow_changed(line, True)
         for _ in range(4):
             one.data_received(line, b"a message")

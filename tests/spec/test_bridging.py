@@ -46,7 +46,7 @@ def settings_of(text: str) -> Settings:
 def there_is(bridge_manager: BridgeManager, settings: BridgeSettings, **more: Any) -> SimpleNamespace:
     """As if it had begun."""
     [plan] = [bridge_manager._planner.plan(settings)]
-    present = SimpleNamespace(settings=settings, terms=plan.terms, dial_target=plan.dial_target, **more)
+    present = SimpleNamespace(settings=settings, options=plan.options, dial_target=plan.dial_target, **more)
     bridge_manager.bridges[settings.name] = cast(Any, present)
     return present
 

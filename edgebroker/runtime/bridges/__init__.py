@@ -1,1 +1,3 @@
-"""Bridges on real sockets: a `BridgeRunner` runs each bridge of `edgebridge.bridge`; `BridgeManager` holds all."""
+"""Bridges on real sockets: a `BridgeRunner` runs each `edgebridge.bridge.bridge.Bridge`; `BridgeManager` owns all of
+them.
+"""

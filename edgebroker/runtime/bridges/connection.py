@@ -1,6 +1,6 @@
-"""The connection of a bridge to its remote: addresses, TLS and WebSocket, as the settings say.
+"""The connection of a bridge to its remote: addresses, TLS and WebSocket, as the settings ask for.
 
-`TeardownAttempt` ends the session at the remote of a bridge that was removed: one attempt, for at most 30 s.
+`TeardownAttempt` ends the session of a removed bridge at the remote: one attempt, for at most 30 s.
 """
 
 from __future__ import annotations
@@ -27,48 +27,51 @@ if TYPE_CHECKING:
     from edgebroker.runtime.bridges.websocket import WebSocketTunnel
 
 WRITE_BYTES: Final = 64 * KIB
-"""Above this the remote counts as full: what is for it waits in the session, where it is bounded and counted."""
+"""Write buffer above which the remote counts as full: more messages stay in the session, where they are bounded and
+counted.
+"""
 PIECE_BYTES: Final = 4 * KIB
-"""Handled in one turn: 256 KiB, as one read may bring, are 15,000 small messages, 400 ms in which nobody else is
-served."""
+"""Input handled in one turn. One read may bring 256 KiB, which are 15,000 small messages: 400 ms in which no other
+client is served.
+"""
 
 
 class BridgeConnectionCallbacks(Protocol):
-    """Whose line it is."""
+    """Receives the events of a `BridgeConnection`."""
 
-    def dial_started(self, at: int) -> None:
-        """The address of this number is dialled."""
+    def dial_started(self, index: int) -> None:
+        """Called before the address number *index* is dialled."""
 
-    def socket_opened(self, line: BridgeConnection) -> None:
-        """The socket is there; what is on it is being agreed."""
+    def socket_opened(self, connection: BridgeConnection) -> None:
+        """Called when the socket is connected and the WebSocket handshake is under way."""
 
-    def connection_made(self, line: BridgeConnection) -> None:
-        """It is there."""
+    def connection_made(self, connection: BridgeConnection) -> None:
+        """Called when MQTT packets can be sent."""
 
-    def data_received(self, line: BridgeConnection, data: bytes) -> None:
-        """*data* came."""
+    def data_received(self, connection: BridgeConnection, data: bytes) -> None:
+        """Called with bytes from the remote."""
 
-    def flow_changed(self, line: BridgeConnection, is_full: bool) -> None:
-        """The remote takes nothing for now, or goes on."""
+    def flow_changed(self, connection: BridgeConnection, is_full: bool) -> None:
+        """Called when the write buffer is full, or has room again."""
 
-    def connection_lost(self, line: BridgeConnection, error: Exception | None) -> None:
-        """It is over, by whichever side."""
+    def connection_lost(self, connection: BridgeConnection, error: Exception | None) -> None:
+        """Called when the connection has ended; *error* is None if it was closed without one."""
 
 
 class BridgeConnection(asyncio.Protocol):
-    """One socket, from dialling to its end, with or without a WebSocket on it."""
+    """One socket from dialling to its end, with or without a WebSocket on it."""
 
-    def __init__(self, host: BridgeConnectionCallbacks, tunnel: WebSocketTunnel | None = None) -> None:
+    def __init__(self, callbacks: BridgeConnectionCallbacks, tunnel: WebSocketTunnel | None = None) -> None:
         self.transport: asyncio.Transport
-        self._callbacks = host
+        self._callbacks = callbacks
         self._tunnel = tunnel
-        self._failed: Exception | None = None
-        self._rest = bytearray()  # came, and waits for its turn
-        self._is_wanted = True  # what the remote says, by whose line it is
-        self._is_over = False
+        self._error: Exception | None = None
+        self._unread = bytearray()  # received, and not delivered yet
+        self._is_reading_allowed = True  # by the owner of the connection
+        self._is_closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is there."""
+        """Starts the WebSocket handshake, if there is one."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BYTES)
         if self._tunnel is None:
@@ -78,126 +81,126 @@ class BridgeConnection(asyncio.Protocol):
             self._callbacks.socket_opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Decodes WebSocket frames, if there are any, and delivers the bytes of MQTT."""
         tunnel = self._tunnel
         if tunnel is None:
-            self._hear(data)
+            self._deliver(data)
             return
         was_open = tunnel.is_open
-        taken, answers = tunnel.feed(data)
-        if answers:
-            self.transport.write(answers)
+        received, replies = tunnel.feed(data)
+        if replies:
+            self.transport.write(replies)
         if tunnel.is_open and not was_open:
             self._callbacks.connection_made(self)
-        for one in taken:
-            self._hear(one)
+        for message in received:
+            self._deliver(message)
         if tunnel.failure is not None:
-            self._failed = tunnel.failure
+            self._error = tunnel.failure
             self.transport.abort()
 
-    def _hear(self, data: bytes) -> None:
-        """Hand on *data*, in pieces if it is long: nothing more is read until the last."""
-        if self._rest:
-            self._rest += data
+    def _deliver(self, data: bytes) -> None:
+        """Delivers *data*, in pieces if it is long: reading pauses until the last piece is delivered."""
+        if self._unread:
+            self._unread += data
         elif len(data) <= PIECE_BYTES:
             self._callbacks.data_received(self, data)
         else:
-            self._rest += data
-            self._regulate()
-            self._hand_on()
+            self._unread += data
+            self._update_reading()
+            self._deliver_piece()
 
-    def _hand_on(self) -> None:
-        """The next piece."""
-        if not self._rest:  # closed meanwhile
+    def _deliver_piece(self) -> None:
+        """Delivers the next piece."""
+        if not self._unread:  # closed meanwhile
             return
-        piece = bytes(self._rest[:PIECE_BYTES])
-        del self._rest[:PIECE_BYTES]
-        if self._rest:
-            asyncio.get_running_loop().call_soon(self._hand_on)
+        piece = bytes(self._unread[:PIECE_BYTES])
+        del self._unread[:PIECE_BYTES]
+        if self._unread:
+            asyncio.get_running_loop().call_soon(self._deliver_piece)
         self._callbacks.data_received(self, piece)
-        if self._rest:
+        if self._unread:
             return
-        if self._is_over:
-            self._callbacks.connection_lost(self, self._failed)
+        if self._is_closed:
+            self._callbacks.connection_lost(self, self._error)
         else:
-            self._regulate()
+            self._update_reading()
 
     def pause_writing(self) -> None:
-        """The remote, or the way to it, takes nothing for now."""
+        """Reports that the write buffer is full."""
         self._callbacks.flow_changed(self, True)
 
     def resume_writing(self) -> None:
-        """It goes on."""
+        """Reports that the write buffer has room again."""
         self._callbacks.flow_changed(self, False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over, by whichever side."""
-        self._is_over = True
-        self._failed = self._failed or exc
-        if not self._rest:  # else what it said before comes first
-            self._callbacks.connection_lost(self, self._failed)
+        """Reports the end of the connection, after the last piece of input."""
+        self._is_closed = True
+        self._error = self._error or exc
+        if not self._unread:  # otherwise after the last piece
+            self._callbacks.connection_lost(self, self._error)
 
     def write(self, packets: list[bytes]) -> None:
-        """Say *packets*."""
-        if self._is_over or self._failed is not None:
+        """Sends *packets*."""
+        if self._is_closed or self._error is not None:
             return
         data = packets[0] if len(packets) == 1 else b"".join(packets)
         self.transport.write(data if self._tunnel is None else self._tunnel.encode(data))
 
     def close(self) -> None:
-        """Write what there is, then close. What it said and was not handed on is dropped."""
-        self._rest.clear()
-        if self._is_over:
+        """Closes the connection after the write buffer is empty. Input that was not delivered is dropped."""
+        self._unread.clear()
+        if self._is_closed:
             return
         if self._tunnel is not None:
             self.transport.write(self._tunnel.closing_frame())
         self.transport.close()
 
-    def allow_reading(self, goes_on: bool) -> None:
-        """Read, or let the remote wait."""
-        self._is_wanted = goes_on
-        self._regulate()
+    def allow_reading(self, is_allowed: bool) -> None:
+        """Resumes reading, or pauses it."""
+        self._is_reading_allowed = is_allowed
+        self._update_reading()
 
-    def _regulate(self) -> None:
+    def _update_reading(self) -> None:
         if self.transport.is_closing():
             return
-        if self._is_wanted and not self._rest:
+        if self._is_reading_allowed and not self._unread:
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
 
 
-USUAL_PORTS: Final = (80, 443)
+DEFAULT_PORTS: Final = (80, 443)
 
 
 @dataclass(frozen=True, slots=True)
 class DialTarget:
-    """How to get there."""
+    """The addresses of a remote and how to connect to them."""
 
     addresses: tuple[Address, ...]
     context: ssl.SSLContext | None = None
     server_name: str | None = None
     websocket_path: str | None = None
 
-    async def dial(self, host: BridgeConnectionCallbacks, first: int) -> None:
-        """Give *host* a line to the first address that answers, beginning with number *first*.
+    async def dial(self, callbacks: BridgeConnectionCallbacks, first: int) -> None:
+        """Connects *callbacks* to the first address that answers, beginning with number *first*.
 
-        Raises NoAnswer, if all have been tried.
+        Raises DialError if none answers.
         """
         reasons: list[str] = []
-        for turn in range(len(self.addresses)):
-            at = (first + turn) % len(self.addresses)
-            address = self.addresses[at]
-            host.dial_started(at)
+        for offset in range(len(self.addresses)):
+            index = (first + offset) % len(self.addresses)
+            address = self.addresses[index]
+            callbacks.dial_started(index)
             tunnel = self._tunnel(address)
             name = self.server_name or address.host
             try:
-                await dial([address], partial(BridgeConnection, host, tunnel), self.context, server_name=name)
+                await dial([address], partial(BridgeConnection, callbacks, tunnel), self.context, server_name=name)
             except DialError as error:
                 reasons.append(str(error))
             else:
                 return
-        host.dial_started(first)
+        callbacks.dial_started(first)
         raise DialError("; ".join(reasons))
 
     def _tunnel(self, address: Address) -> WebSocketTunnel | None:
@@ -205,19 +208,21 @@ class DialTarget:
             return None
         from edgebroker.runtime.bridges.websocket import WebSocketTunnel
 
-        host = str(address)  # an IPv6 address stands in brackets (RFC 7230 section 5.4)
-        return WebSocketTunnel(host.rpartition(":")[0] if address.port in USUAL_PORTS else host, self.websocket_path)
+        authority = str(address)  # an IPv6 address stands in brackets (RFC 7230 section 5.4)
+        return WebSocketTunnel(
+            authority.rpartition(":")[0] if address.port in DEFAULT_PORTS else authority, self.websocket_path
+        )
 
 
 def dial_target_of(settings: BridgeSettings) -> DialTarget:
-    """Read the files that *settings* name. Raises SettingsRefused."""
+    """Reads the TLS files that *settings* name. Raises SettingsRefused."""
     addresses = tuple(Address.parse(one) for one in settings.addresses)
     path = settings.websocket_path if settings.protocol == "websocket" else None
     return DialTarget(addresses, _context(settings), settings.tls_server_name, path)
 
 
 def load_password(settings: BridgeSettings) -> bytes | None:
-    """The first line of its file, if it names one. Raises SettingsRefused."""
+    """Returns the first line of the password file, None if *settings* name none. Raises SettingsRefused."""
     file = settings.password_file
     if file is None:
         return None
@@ -228,7 +233,7 @@ def load_password(settings: BridgeSettings) -> bytes | None:
 def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
     if not settings.is_tls:
         return None
-    import ssl  # 4 MiB, for who speaks TLS
+    import ssl  # 4 MiB, only for those who use TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -247,59 +252,59 @@ def _context(settings: BridgeSettings) -> ssl.SSLContext | None:
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
-    mend = "it must hold certificates in PEM"
-    if unread := _unreadable(path, "tls_ca", mend):
-        raise SettingsRefused(unread)
+    remedy = "it must hold certificates in PEM"
+    if problems := _unreadable(path, "tls_ca", remedy):
+        raise SettingsRefused(problems)
     try:
         context.load_verify_locations(path)
-    except OSError as error:  # as those of OpenSSL are
-        raise SettingsRefused([_unusable(path, "tls_ca", error, mend)]) from error
+    except OSError as error:  # OpenSSL's errors are OSErrors too
+        raise SettingsRefused([_unusable(path, "tls_ca", error, remedy)]) from error
 
 
 def _load_certificate_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    mend = "name a certificate and its private key, in PEM and without password"
+    remedy = "name a certificate and its private key, in PEM and without password"
     # OpenSSL does not say which of the two is missing.
-    if unread := _unreadable(certificate, "tls_certificate", mend) + _unreadable(key, "tls_key", mend):
-        raise SettingsRefused(unread)
+    if problems := _unreadable(certificate, "tls_certificate", remedy) + _unreadable(key, "tls_key", remedy):
+        raise SettingsRefused(problems)
     try:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
-        raise SettingsRefused([_unusable(certificate, "tls_certificate", error, mend)]) from error
+        raise SettingsRefused([_unusable(certificate, "tls_certificate", error, remedy)]) from error
 
 
-def _unreadable(path: Path, key: str, mend: str) -> list[Problem]:
+def _unreadable(path: Path, key: str, remedy: str) -> list[Problem]:
     try:
         read_bytes(path)
     except FileUnreadable as error:
-        return [replace(error.problem, key=f"bridge.{key}", mend=mend)]
+        return [replace(error.problem, key=f"bridge.{key}", mend=remedy)]
     return []
 
 
-def _unusable(path: Path, key: str, error: OSError, mend: str) -> Problem:
-    return Problem(str(path), 0, f"bridge.{key}", f"cannot be used: {reason_of(error)}", mend)
+def _unusable(path: Path, key: str, error: OSError, remedy: str) -> Problem:
+    return Problem(str(path), 0, f"bridge.{key}", f"cannot be used: {reason_of(error)}", remedy)
 
 
 TEARDOWN_S: Final = 30.0
-"""For all of it. A remote that is away then keeps the session; an operator is told."""
+"""Time for the whole attempt. A remote that is offline keeps the session after that, and the operator's log says so."""
 
 
 class TeardownAttempt:
-    """A host of one line."""
+    """Connects once to end a session at the remote."""
 
-    def __init__(self, terms: BridgeOptions, road: DialTarget, at: int) -> None:
-        """*at*: the number of the address to dial first."""
-        self._teardown = SessionTeardown(terms)
-        self._dial_target = road
-        self._at = at
+    def __init__(self, options: BridgeOptions, dial_target: DialTarget, index: int) -> None:
+        """*index*: the number of the address to dial first."""
+        self._teardown = SessionTeardown(options)
+        self._dial_target = dial_target
+        self._address_index = index
         self._connection: BridgeConnection | None = None
-        self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> str:
-        """Why the session is still there; empty: it is not."""
+        """Returns an empty text if the session has ended, otherwise why it has not."""
         try:
             async with asyncio.timeout(TEARDOWN_S):
-                await self._dial_target.dial(self, self._at)
-                return await self._over
+                await self._dial_target.dial(self, self._address_index)
+                return await self._result
         except TimeoutError:
             return f"no answer within {TEARDOWN_S:g} s"
         except DialError as error:
@@ -308,32 +313,32 @@ class TeardownAttempt:
             if self._connection is not None:
                 self._connection.close()
 
-    def dial_started(self, at: int) -> None:
-        """Any of its addresses will do."""
+    def dial_started(self, index: int) -> None:
+        """Does nothing: the attempt does not remember the address."""
 
-    def socket_opened(self, line: BridgeConnection) -> None:
-        """There is a socket."""
-        self._connection = line
+    def socket_opened(self, connection: BridgeConnection) -> None:
+        """Records the connection, so that `run` closes it."""
+        self._connection = connection
 
-    def connection_made(self, line: BridgeConnection) -> None:
-        """The remote is there."""
-        self._connection = line
-        line.write([self._teardown.connect_packet()])
+    def connection_made(self, connection: BridgeConnection) -> None:
+        """Sends CONNECT."""
+        self._connection = connection
+        connection.write([self._teardown.connect_packet()])
 
-    def data_received(self, line: BridgeConnection, data: bytes) -> None:
-        """It answers."""
-        if answer := self._teardown.receive(data):
-            line.write([answer])
+    def data_received(self, connection: BridgeConnection, data: bytes) -> None:
+        """Answers CONNACK."""
+        if reply := self._teardown.receive(data):
+            connection.write([reply])
         if self._teardown.is_over:
-            self._end(self._teardown.reason)
+            self._finish(self._teardown.reason)
 
-    def flow_changed(self, line: BridgeConnection, is_full: bool) -> None:
-        """Two packets fit anywhere."""
+    def flow_changed(self, connection: BridgeConnection, is_full: bool) -> None:
+        """Does nothing: two packets fit into every buffer."""
 
-    def connection_lost(self, line: BridgeConnection, error: Exception | None) -> None:
-        """It hung up."""
-        self._end("the remote closed the connection" if error is None else reason_of(error))
+    def connection_lost(self, connection: BridgeConnection, error: Exception | None) -> None:
+        """Reports why the attempt failed."""
+        self._finish("the remote closed the connection" if error is None else reason_of(error))
 
-    def _end(self, reason: str) -> None:
-        if not self._over.done():
-            self._over.set_result(reason)
+    def _finish(self, reason: str) -> None:
+        if not self._result.done():
+            self._result.set_result(reason)

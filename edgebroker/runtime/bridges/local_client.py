@@ -1,4 +1,4 @@
-"""The local client of a bridge: a client of our own front end without a socket."""
+"""The local client of a bridge: a client of the gateway's own front end, without a socket."""
 
 from __future__ import annotations
 
@@ -12,88 +12,88 @@ from edgebroker.runtime.loop.reactor import ClientProtocol, Reactor
 
 
 class LocalClientCallbacks(Protocol):
-    """Who is at the other side of an inlet."""
+    """Receives the events of a `LocalClient`."""
 
     def local_data_received(self, local_client: LocalClient, data: bytes) -> None:
-        """Our front end says something."""
+        """Called with bytes that the front end sends to the local client."""
 
     def local_closed(self, local_client: LocalClient) -> None:
-        """Our front end has ended it."""
+        """Called when the front end has closed the local client."""
 
     def pause_reading(self, is_full: bool) -> None:
-        """Our front end wants nothing more for now, or goes on."""
+        """Called when the front end stops reading from the local client, or resumes."""
 
 
 class LocalClient:
-    """A transport for a door, and the door's host. What is written to it is the front end's."""
+    """Acts as the transport and as the listener of a `ClientProtocol`, in place of a socket."""
 
-    def __init__(self, reactor: Reactor, listener: LocalClientCallbacks, name: str, user: str) -> None:
+    def __init__(self, reactor: Reactor, callbacks: LocalClientCallbacks, name: str, user: str) -> None:
         self.context = ListenerContext(f"bridge {name}", -1, verdict=AuthenticationResult(user=user))
-        self._callbacks = listener
+        self._callbacks = callbacks
         self._name = name
         self._reactor = reactor
         self._loop = asyncio.get_running_loop()
         self._is_closing = False
-        self._waiting: list[bytes] = []
-        self._is_paused = False
+        self._pending: list[bytes] = []
+        self._is_reading_paused = False
         self._protocol = ClientProtocol(reactor, self)
         self._protocol.connection_made(self)
 
     @property
     def connection(self) -> Connection:
-        """The front end's."""
+        """The front end's connection of this client."""
         return self._protocol.connection
 
-    # -- towards the front end ------------------------------------------------------------------------------------
+    # -- towards the front end -----------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Hand *data* in, now or when the front end goes on reading."""
-        if self._is_closing or self.connection.closing:  # nobody reads it any more, and none of it is lost unseen
+        """Passes *data* to the front end, now or when it resumes reading."""
+        if self._is_closing or self.connection.closing:  # nobody reads it any more: its messages are counted as dropped
             self._reactor.frontend.publish_handler.count_unread(self.connection, data)
-        elif self._is_paused:
-            self._waiting.append(data)
+        elif self._is_reading_paused:
+            self._pending.append(data)
         else:
             self._protocol.data_received(data)
 
     def set_paused(self, is_full: bool) -> None:
-        """The remote takes nothing for now: what is for it waits where its bounds are; or it goes on."""
+        """Stops the front end's writes, so that messages wait in the bounded session, or resumes them."""
         if is_full:
             self._protocol.pause_writing()
         elif not self._is_closing:
             self._protocol.resume_writing()
 
     def disconnect(self) -> None:
-        """Nothing more from here, and nothing more to here."""
+        """Ends the client. Bytes that the front end has not read are counted as dropped."""
         if not self._is_closing:
             self._is_closing = True
-            waiting, self._waiting = self._waiting, []
-            for data in waiting:
+            pending, self._pending = self._pending, []
+            for data in pending:
                 self._reactor.frontend.publish_handler.count_unread(self.connection, data)
             self._loop.call_soon(self._protocol.connection_lost, None)
 
-    # -- the door's host ------------------------------------------------------------------------------------------
+    # -- the listener of the protocol ----------------------------------------------------------------------------
 
     def peer(self, transport: Any) -> str:
-        """Who it is."""
+        """Returns the peer name that logs show."""
         return f"bridge:{self._name}"
 
     def client_connected(self, connection: Connection) -> bool:
-        """There is always room; what a client may publish in a second is no matter of a bridge."""
+        """Admits the client always, without a limit on its rate of publications."""
         connection.meter = None
         return True
 
     def client_disconnected(self) -> None:
-        """Nothing to do."""
+        """Does nothing: no listener counts this client."""
 
-    # -- the door's transport -------------------------------------------------------------------------------------
+    # -- the transport of the protocol ---------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """The front end says *data*."""
+        """Passes *data* of the front end to the bridge."""
         if not self._is_closing:
             self._callbacks.local_data_received(self, data)
 
     def close(self) -> None:
-        """The front end has said its last."""
+        """Closes the client, at the front end's wish."""
         if not self._is_closing:
             self.disconnect()
             self._loop.call_soon(self._callbacks.local_closed, self)
@@ -101,30 +101,30 @@ class LocalClient:
     abort = close
 
     def pause_reading(self) -> None:
-        """The front end wants a pause."""
-        if not self._is_paused:
-            self._is_paused = True
+        """Stops passing data to the front end."""
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
             self._callbacks.pause_reading(True)
 
     def resume_reading(self) -> None:
-        """It goes on."""
-        self._is_paused = False
-        while self._waiting and not (self._is_paused or self.connection.closing):
-            self._protocol.data_received(self._waiting.pop(0))
-        if not self._is_paused:
+        """Passes the data that waits, then resumes."""
+        self._is_reading_paused = False
+        while self._pending and not (self._is_reading_paused or self.connection.closing):
+            self._protocol.data_received(self._pending.pop(0))
+        if not self._is_reading_paused:
             self._callbacks.pause_reading(False)
 
     def is_closing(self) -> bool:
-        """Whether it is over."""
+        """Whether the client is closed."""
         return self._is_closing
 
     def get_write_buffer_size(self) -> int:
-        """What is written is taken at once."""
+        """Returns 0: data is passed on at once."""
         return 0
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Nothing is buffered."""
+        """Does nothing: nothing is buffered."""
 
     def get_extra_info(self, name: str) -> Any:
-        """There is no socket."""
+        """Returns None: there is no socket."""
         return None

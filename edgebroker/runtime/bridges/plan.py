@@ -1,4 +1,4 @@
-"""Plans bridges from their settings and the files these name; two bridges that would be one client are set aside."""
+"""Plans bridges from their settings and the files these name; a second bridge of one client identifier is set aside."""
 
 from __future__ import annotations
 
@@ -21,111 +21,113 @@ from edgebroker.runtime.settings.problems import InvalidEntry, ProblemCollector
 
 
 class BridgePlan(NamedTuple):
-    """A bridge that is to be."""
+    """Everything a bridge is made of."""
 
     settings: BridgeSettings
-    terms: BridgeOptions
+    options: BridgeOptions
     dial_target: DialTarget
 
 
 @dataclass(slots=True)
 class BridgePlans:
-    """What may begin, by name, and what cannot be used."""
+    """The bridges that can start, by name, and the entries that are invalid."""
 
     usable: dict[str, BridgePlan]
     aside: tuple[InvalidEntry, ...] = ()
 
     def forget(self, name: str) -> None:
-        """There is no such bridge."""
+        """Removes the bridge *name*."""
         self.usable.pop(name, None)
-        self.aside = tuple(one for one in self.aside if one.name != name)
+        self.aside = tuple(entry for entry in self.aside if entry.name != name)
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all, as far as they are known."""
-        return frozenset(self.usable) | {one.name for one in self.aside if one.name}
+        """The names of all bridges, as far as they can be read."""
+        return frozenset(self.usable) | {entry.name for entry in self.aside if entry.name}
 
     @property
     def are_all_named(self) -> bool:
-        """Whether a bridge that is not among `names` is none."""
-        return all(one.name for one in self.aside)
+        """Whether every invalid entry has a readable name, so that `names` is complete."""
+        return all(entry.name for entry in self.aside)
 
     def unchanged_names(self, present: Collection[str]) -> frozenset[str]:
-        """Those of *present* that stay as they are, because what is planned of them cannot be used."""
+        """Returns those of the *present* bridges that stay as they are, because their new entry is invalid."""
         names = self.names if self.are_all_named else present
         return frozenset(present).intersection(names).difference(self.usable)
 
     def set_duplicates_aside(
         self,
         present: Mapping[str, BridgeSettings],
-        rests: Callable[[BridgeSettings], bool],
-        since: Collection[str] = (),
+        is_paused: Callable[[BridgeSettings], bool],
+        added_since: Collection[str] = (),
     ) -> None:
-        """Set aside who would be the same client as another that runs: each would throw the other out, without end.
+        """Sets aside bridges with the client identifier of another running bridge.
 
-        Who is *present* and is to go on as it is comes first, and so does who was added *since* this was planned; else
-        the order counts.
+        The remote would end the connection of the one whenever the other connects, without end.
+
+        A *present* bridge that does not change takes precedence, and so does one *added_since* this was planned;
+        otherwise the order of the settings counts.
         """
-        are_parted = False
-        while not are_parted:  # one that is set aside may go on with its settings of before
-            are_parted = True
-            stay = self.unchanged_names(present).union(since).difference(self.usable)
-            running = [present[name] for name in stay if not rests(present[name])]
-            wanted = [plan.settings for plan in self.usable.values() if not rests(plan.settings)]
-            for one in sorted(wanted, key=lambda one: present.get(one.name) != one):
-                if other := next(filter(one.is_same_client_as, running), None):
-                    problem = Problem("", 0, "bridge.client_id", one.is_as_other(other), OWN_CLIENT)
-                    del self.usable[one.name]
-                    self.aside += (InvalidEntry(one.name, (problem,), settings=one, is_double=True),)
-                    are_parted = False
+        is_done = False
+        while not is_done:  # a bridge that is set aside may keep running with its previous settings
+            is_done = True
+            stay = self.unchanged_names(present).union(added_since).difference(self.usable)
+            running = [present[name] for name in stay if not is_paused(present[name])]
+            wanted = [plan.settings for plan in self.usable.values() if not is_paused(plan.settings)]
+            for settings in sorted(wanted, key=lambda settings: present.get(settings.name) != settings):
+                if other := next(filter(settings.is_same_client_as, running), None):
+                    problem = Problem("", 0, "bridge.client_id", settings.is_as_other(other), OWN_CLIENT)
+                    del self.usable[settings.name]
+                    self.aside += (InvalidEntry(settings.name, (problem,), settings=settings, is_double=True),)
+                    is_done = False
                 else:
-                    running.append(one)
+                    running.append(settings)
 
 
 def bridge_names(settings: Settings) -> frozenset[str]:
-    """Of all bridges, as far as they can be read."""
-    return frozenset(one.name for one in settings.bridges) | {one.name for one in settings.aside if one.name}
+    """Returns the names of all bridges of *settings*, as far as they can be read."""
+    return frozenset(entry.name for entry in settings.bridges) | {entry.name for entry in settings.aside if entry.name}
 
 
 class BridgePlanner:
-    """For one gateway."""
+    """Makes the plans of one gateway's bridges."""
 
     def __init__(self, settings: Settings, identity: str) -> None:
-        self._node = settings.node.name
+        self._node_name = settings.node.name
         self._limits = settings.limits
         self._identity = identity
 
     def plan_all(self, listed: Settings, added: Settings) -> BridgePlans:
-        """Of the bridges that are *listed* in the settings, and those *added* that have other names."""
+        """Plans the bridges *listed* in the settings, and those *added* at run time under other names."""
         taken = bridge_names(listed)
-        aside = [*listed.aside, *(one for one in added.aside if one.name not in taken)]
-        wanted = list(listed.bridges)
-        wanted += [one for one in added.bridges if one.name not in taken]
+        aside = [*listed.aside, *(entry for entry in added.aside if entry.name not in taken)]
+        listed_and_added = list(listed.bridges)
+        listed_and_added += [entry for entry in added.bridges if entry.name not in taken]
         usable: dict[str, BridgePlan] = {}
-        for one in wanted:
+        for entry in listed_and_added:
             try:
-                usable[one.name] = self.plan(one)
+                usable[entry.name] = self.plan(entry)
             except SettingsRefused as refused:
-                aside.append(InvalidEntry(one.name, tuple(refused.problems), settings=one))
+                aside.append(InvalidEntry(entry.name, tuple(refused.problems), settings=entry))
         return BridgePlans(usable, tuple(aside))
 
     def plan(self, settings: BridgeSettings) -> BridgePlan:
-        """All that a bridge needs, with what its files say. Raises SettingsRefused with all that is wrong with them."""
-        terms, road = None, None
+        """Plans one bridge, and reads the files it names. Raises SettingsRefused with all problems of the files."""
+        options, dial_target = None, None
         problems: list[Problem] = []
         with ProblemCollector(problems):
-            terms = self._terms(settings)
+            options = self._options(settings)
         with ProblemCollector(problems):
-            road = dial_target_of(settings)
-        if terms is None or road is None:
+            dial_target = dial_target_of(settings)
+        if options is None or dial_target is None:
             raise SettingsRefused(problems)
-        return BridgePlan(settings, terms, road)
+        return BridgePlan(settings, options, dial_target)
 
-    def _terms(self, settings: BridgeSettings) -> BridgeOptions:
+    def _options(self, settings: BridgeSettings) -> BridgeOptions:
         rules: Sequence[BridgeRule] = settings.topic
         return BridgeOptions(
             name=settings.name,
-            client_id=settings.client_id or f"{self._node}-{settings.name}-{self._identity}",
+            client_id=settings.client_id or f"{self._node_name}-{settings.name}-{self._identity}",
             rules=rules,
             dialect=V5 if settings.version == "5" else V311,
             username=settings.username,
@@ -145,12 +147,14 @@ class BridgePlanner:
         )
 
     def _name_of_remote(self, address: str) -> str:
-        """What to call a remote that does not say who it is. Elsewhere a private address is another machine's."""
+        """Returns an alias for a remote that sends no name of its own. A private address is not unique, so our identity
+        is added.
+        """
         return address if is_global(Address.parse(address).host) else f"{address}@{self._identity}"
 
 
 def is_global(host: str) -> bool:
-    """Whether *host* means the same wherever it is said."""
+    """Whether *host* means the same machine from everywhere."""
     try:
         return ipaddress.ip_address(host).is_global
     except ValueError:
@@ -158,7 +162,7 @@ def is_global(host: str) -> bool:
 
 
 def _shaper_options(settings: BridgeSettings) -> ShaperOptions:
-    from edgebroker.overlay.link.options import TLS_RECORD_BYTES  # the same sum as for links
+    from edgebroker.overlay.link.options import TLS_RECORD_BYTES  # the same overhead per record as for links
 
     return ShaperOptions(
         settings.rate_bytes_s,

@@ -1,4 +1,4 @@
-"""MQTT inside a WebSocket on the client's side (RFC 6455, MQTT 5.0 section 6); loads wsproto."""
+"""The client's side of MQTT over WebSocket (RFC 6455, MQTT 5.0 section 6); loads wsproto."""
 
 from __future__ import annotations
 
@@ -22,60 +22,60 @@ SUBPROTOCOL: Final = "mqtt"
 
 
 class TunnelError(Exception):
-    """There is no WebSocket; the text says why."""
+    """The WebSocket could not be opened or has ended; the text says why."""
 
 
 class WebSocketTunnel:
-    """Bytes of MQTT in, frames out, and back."""
+    """Encodes MQTT bytes into WebSocket frames and decodes received frames, without a socket."""
 
     def __init__(self, host: str, path: str) -> None:
-        """*host* as HTTP names it, with its port if it is not the usual one."""
+        """*host*: value of the Host header, with the port if it is not the default one."""
         self._socket = WSConnection(ConnectionType.CLIENT)
         self._request = Request(host=host, target=path, subprotocols=[SUBPROTOCOL])
         self.is_open = False
-        """Whether the other end has agreed."""
+        """Whether the server accepted the handshake."""
         self.failure: TunnelError | None = None
-        """Why there is nothing more to be said or heard."""
+        """Why the WebSocket has ended; None while it has not."""
 
     def opening_request(self) -> bytes:
-        """What to say first."""
+        """Returns the HTTP request that opens the WebSocket."""
         return self._socket.send(self._request)
 
     def encode(self, data: bytes) -> bytes:
-        """*data* as a frame [MQTT-6.0.0-1]."""
+        """Returns *data* as a binary frame [MQTT-6.0.0-1]."""
         return self._socket.send(Message(data=data))
 
     def closing_frame(self) -> bytes:
-        """What to say last."""
+        """Returns the close frame, or nothing if the server closed first."""
         try:
             return self._socket.send(CloseConnection(code=1000))
-        except LocalProtocolError:  # the other end has said so before
+        except LocalProtocolError:  # the server closed first
             return b""
 
     def feed(self, chunk: bytes) -> tuple[list[bytes], bytes]:
-        """(bytes of MQTT, what to answer); what came before a `failure` is there too."""
-        taken: list[bytes] = []
-        answers = b""
+        """Returns (bytes of MQTT, bytes to reply with). Bytes before a `failure` are included."""
+        received: list[bytes] = []
+        replies = b""
         try:
             self._socket.receive_data(chunk)
             for event in self._socket.events():
                 match event:
                     case BytesMessage(data=data):
-                        taken.append(bytes(data))
+                        received.append(bytes(data))
                     case Ping():
-                        answers += self._socket.send(event.response())
+                        replies += self._socket.send(event.response())
                     case AcceptConnection(subprotocol=chosen) if chosen == SUBPROTOCOL:
                         self.is_open = True
-                    case _ if why := _failure(event):
-                        self.failure = TunnelError(why)
+                    case _ if cause := _failure(event):
+                        self.failure = TunnelError(cause)
                         break
         except (LocalProtocolError, RemoteProtocolError) as error:
             self.failure = TunnelError(f"no WebSocket there: {error}")
-        return taken, answers
+        return received, replies
 
 
 def _failure(event: Event) -> str:
-    """Why *event* is the end; empty: it is not."""
+    """Returns why *event* ends the WebSocket; empty: it does not."""
     match event:
         case AcceptConnection(subprotocol=chosen):
             return f"the WebSocket speaks {chosen or 'nothing in particular'}, not mqtt"

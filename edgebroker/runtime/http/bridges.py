@@ -52,7 +52,7 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
         "addresses": list(settings.addresses),
         "address": bridge.address if is_open else None,
         "version": granted.dialect.version if is_open else settings.version,
-        "client_id": bridge.terms.client_id,
+        "client_id": bridge.options.client_id,
         "added": bridge_manager.is_added(settings.name),
         "connects": splice.connects,
         "session_present": granted.session_present if is_open else None,
@@ -75,7 +75,7 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
                 "in": splice.inbound_counters.by_rule[number] if rule.is_in else None,
                 "refused": splice.refusals.get(number),
             }
-            for number, rule in enumerate(bridge.terms.rules)
+            for number, rule in enumerate(bridge.options.rules)
         ],
     }
 
@@ -92,10 +92,10 @@ def bridge_costs(bridge: BridgeRunner, depth: int) -> dict[str, Any]:
         {"prefix": "others" if prefix == OTHER_TOPICS else prefix, **_both(*cells)} for prefix, cells in found.items()
     ]
     return {
-        "name": bridge.terms.name,
+        "name": bridge.options.name,
         "depth": depth,
-        "since_s": round((now - bridge.began) / SECOND, 3),
-        "today_s": round((now - (bridge.began if toll.day_began is None else toll.day_began)) / SECOND, 3),
+        "since_s": round((now - bridge.started_at) / SECOND, 3),
+        "today_s": round((now - (bridge.started_at if toll.day_began is None else toll.day_began)) / SECOND, 3),
         "prefixes": sorted(rows, key=lambda row: (-_sum(row["today"]), -_sum(row["total"]), row["prefix"])),
         "line": _both(toll.written, toll.read),
     }
@@ -150,7 +150,7 @@ async def run_bridge_order(bridge_manager: BridgeManager, target: str, has_token
 
 async def _add(bridge_manager: BridgeManager, query: dict[str, str], has_token: bool) -> dict[str, Any]:
     """*settings* is the text of a [[bridge]]."""
-    folder = bridge_manager.folder or bridge_manager.here
+    folder = bridge_manager.folder or bridge_manager.working_folder
     settings = Settings.parse(query.get("settings", ""), "the bridge", folder)
     if len(settings.bridges) != 1:
         raise SettingsRefused([Problem("the bridge", 0, "", "is not one [[bridge]]", "send one at a time")])
