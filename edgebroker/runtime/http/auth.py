@@ -19,54 +19,54 @@ from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 from edgebroker.runtime.settings.sections import HttpSettings
 
 TOKEN_CHARS_MIN: Final = 16
-"""A door that anybody may try as often as they like wants more than a word: 16 letters by chance are 95 bits."""
+"""The number of attempts is not limited, so a word is not enough: 16 random letters are 95 bits."""
 HEALTH: Final = "/health"
 PROBLEMS_MAX: Final = 10
-"""Told at once; a file of another kind has one in each line."""
+"""Reported at once; a file of another kind has a problem in each line."""
 CHALLENGE: Final = ("WWW-Authenticate", 'Bearer realm="edgebroker", Basic realm="edgebroker"')
-"""A header of 401 (RFC 9110 section 11.6.1)."""
+"""The header of a 401 response (RFC 9110 section 11.6.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
-    """`digests` of the tokens that open the door. `open_paths` need none."""
+    """`digests`: SHA-256 of the valid tokens. `open_paths` need no token."""
 
     digests: tuple[bytes, ...]
     open_paths: frozenset[str] = frozenset()
 
     def admits(self, target: str, authorization: str) -> bool:
-        """Whether *target* (path and query) is answered to who sends the header *authorization*."""
+        """Whether the header *authorization* has a token that authorizes a request of *target* (path and query)."""
         if target.partition("?")[0] in self.open_paths:
             return True
-        given = sha256(_token(authorization)).digest()
-        return any(compare_digest(given, digest) for digest in self.digests)
+        digest_given = sha256(_token(authorization)).digest()
+        return any(compare_digest(digest_given, digest) for digest in self.digests)
 
 
 def _token(authorization: str) -> bytes:
-    scheme, _, said = authorization.strip().partition(" ")
+    scheme, _, credentials = authorization.strip().partition(" ")
     if scheme.lower() == "bearer":
-        return said.strip().encode()
+        return credentials.strip().encode()
     if scheme.lower() == "basic":
         try:
-            return b64decode(said.strip(), validate=True).partition(b":")[2]
+            return b64decode(credentials.strip(), validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):
             pass
     return b""
 
 
-def load_http_access(settings: HttpSettings, tell: Callable[[str], None]) -> HttpAccess | None:
-    """What the settings and their file say; None: everybody may ask. Raises SettingsRefused."""
+def load_http_access(settings: HttpSettings, warn: Callable[[str], None]) -> HttpAccess | None:
+    """Returns the tokens that the settings name; None: no token is needed. Raises SettingsRefused."""
     if settings.token_file is None:
         return None
     tokens = load_tokens(settings.token_file)
     if is_open_to_others(settings.token_file):
-        tell(f"{settings.token_file}: everybody on this machine may read it; chmod o-r mends that")
+        warn(f"{settings.token_file}: everybody on this machine may read it; chmod o-r mends that")
     digests = tuple(sha256(token.encode()).digest() for token in tokens)
     return HttpAccess(digests, frozenset({HEALTH} if settings.health_open else ()))
 
 
 def load_tokens(file: Path, may_wait: bool = False) -> list[str]:
-    """The tokens in *file*, at least one. Raises SettingsRefused."""
+    """Returns the tokens in *file*, at least one. Raises SettingsRefused."""
     tokens: list[str] = []
     problems: list[Problem] = []
     for number, line in enumerate(read_setting_file(file, "http.token_file", may_wait=may_wait).split("\n"), 1):

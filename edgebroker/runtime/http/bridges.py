@@ -24,56 +24,58 @@ from edgebroker.runtime.settings.problems import InvalidEntry
 
 
 def bridge_rows(bridge_manager: BridgeManager | None) -> dict[str, Any]:
-    """All of them."""
+    """Returns a row for each bridge, and one for each problem of an invalid entry."""
     if bridge_manager is None:
         return {"identity": None, "bridges": [], "set_aside": []}
-    rows = [bridge_row(one, bridge_manager) for one in bridge_manager.bridges.values()]
-    aside = [one for entry in bridge_manager.aside for one in _invalid_rows(entry, bridge_manager)]
-    return {"identity": bridge_manager.identity, "bridges": rows, "set_aside": aside}
+    rows = [bridge_row(bridge, bridge_manager) for bridge in bridge_manager.bridges.values()]
+    set_aside = [row for entry in bridge_manager.aside for row in _invalid_rows(entry, bridge_manager)]
+    return {"identity": bridge_manager.identity, "bridges": rows, "set_aside": set_aside}
 
 
 def _invalid_rows(entry: InvalidEntry, bridge_manager: BridgeManager) -> Iterator[dict[str, Any]]:
-    """A row for each thing that is wrong with it. `waiting` is what its session keeps for it."""
+    """Yields a row for each problem of *entry*. `waiting` is the number of messages in its session."""
     waiting = bridge_manager.waiting(entry.name)
-    for one in entry.rows():
-        yield {**one, "waiting": waiting, "runs_as_before": entry.name in bridge_manager.bridges}
+    for row in entry.rows():
+        yield {**row, "waiting": waiting, "runs_as_before": entry.name in bridge_manager.bridges}
 
 
 def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str, Any]:
-    """One bridge. Counts begin with the bridge; `waiting` is what the remote has not acknowledged."""
-    splice, settings, session = bridge.bridge, bridge.settings, bridge.local_session.session
-    granted = splice.capabilities
-    is_open = splice.state == "open"
+    """Returns the row of one bridge. Counts begin with the bridge; `waiting` has messages that the remote has not
+    acknowledged.
+    """
+    state_machine, settings, session = bridge.bridge, bridge.settings, bridge.local_session.session
+    capabilities = state_machine.capabilities
+    is_open = state_machine.state == "open"
     return {
         "name": settings.name,
-        "state": splice.state.value,
-        "since_s": round((clock() - splice.since) / SECOND, 3),
-        "reason": splice.reason,
+        "state": state_machine.state.value,
+        "since_s": round((clock() - state_machine.since) / SECOND, 3),
+        "reason": state_machine.reason,
         "addresses": list(settings.addresses),
         "address": bridge.address if is_open else None,
-        "version": granted.dialect.version if is_open else settings.version,
+        "version": capabilities.dialect.version if is_open else settings.version,
         "client_id": bridge.options.client_id,
         "added": bridge_manager.is_added(settings.name),
-        "connects": splice.connects,
-        "session_present": granted.session_present if is_open else None,
+        "connects": state_machine.connects,
+        "session_present": capabilities.session_present if is_open else None,
         "waiting": 0 if session is None else session.outstanding,
         "waiting_bytes": 0 if session is None else session.outbox.held_bytes + session.inflight.held_bytes,
         "dropped_full": 0 if session is None else session.outbox.dropped,
         "spool": bridge.local_session.described(clock()),
-        "sent_again": splice.retransmitted,
+        "sent_again": state_machine.retransmitted,
         "toll": {
-            **splice.shaper.described(),
-            "held": 0 if splice.pacing_queue is None else splice.pacing_queue.waiting_messages,
-            "held_bytes": 0 if splice.pacing_queue is None else splice.pacing_queue.waiting_bytes,
+            **state_machine.shaper.described(),
+            "held": 0 if state_machine.pacing_queue is None else state_machine.pacing_queue.waiting_messages,
+            "held_bytes": 0 if state_machine.pacing_queue is None else state_machine.pacing_queue.waiting_bytes,
         },
-        "out": splice.outbound_counters.described(),
-        "in": splice.inbound_counters.described(),
+        "out": state_machine.outbound_counters.described(),
+        "in": state_machine.inbound_counters.described(),
         "rules": [
             {
                 "rule": str(rule),
-                "out": splice.outbound_counters.by_rule[number] if rule.is_out else None,
-                "in": splice.inbound_counters.by_rule[number] if rule.is_in else None,
-                "refused": splice.refusals.get(number),
+                "out": state_machine.outbound_counters.by_rule[number] if rule.is_out else None,
+                "in": state_machine.inbound_counters.by_rule[number] if rule.is_in else None,
+                "refused": state_machine.refusals.get(number),
             }
             for number, rule in enumerate(bridge.options.rules)
         ],
@@ -81,23 +83,25 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
 
 
 def bridge_costs(bridge: BridgeRunner, depth: int) -> dict[str, Any]:
-    """By topic prefix of at most *depth* levels, the most of today first.
+    """Returns the bytes by topic prefix of at most *depth* levels, the largest of today first.
 
-    A prefix that ends in `/#` is the rest below it, for which there was no room; `others` is the rest of all.
+    A prefix that ends in `/#` stands for all topics below it that have no row of their own; `others` for all remaining
+    topics.
     """
-    splice, now = bridge.bridge, clock()
-    toll = splice.shaper
-    found = merge_by_prefix(splice.outbound_counters.by_prefix, splice.inbound_counters.by_prefix, depth)
+    state_machine, now = bridge.bridge, clock()
+    shaper = state_machine.shaper
+    merged = merge_by_prefix(state_machine.outbound_counters.by_prefix, state_machine.inbound_counters.by_prefix, depth)
     rows = [
-        {"prefix": "others" if prefix == OTHER_TOPICS else prefix, **_both(*cells)} for prefix, cells in found.items()
+        {"prefix": "others" if prefix == OTHER_TOPICS else prefix, **_both(*counters)}
+        for prefix, counters in merged.items()
     ]
     return {
         "name": bridge.options.name,
         "depth": depth,
         "since_s": round((now - bridge.started_at) / SECOND, 3),
-        "today_s": round((now - (bridge.started_at if toll.day_began is None else toll.day_began)) / SECOND, 3),
+        "today_s": round((now - (bridge.started_at if shaper.day_began is None else shaper.day_began)) / SECOND, 3),
         "prefixes": sorted(rows, key=lambda row: (-_sum(row["today"]), -_sum(row["total"]), row["prefix"])),
-        "line": _both(toll.written, toll.read),
+        "line": _both(shaper.written, shaper.read),
     }
 
 
@@ -108,12 +112,12 @@ def _both(out: ByteCounter, into: ByteCounter) -> dict[str, Any]:
     }
 
 
-def _today(cell: ByteCounter) -> dict[str, int]:
-    return {"messages": cell.messages - cell.messages_before, "bytes": cell.bytes - cell.bytes_before}
+def _today(counter: ByteCounter) -> dict[str, int]:
+    return {"messages": counter.messages - counter.messages_before, "bytes": counter.bytes - counter.bytes_before}
 
 
-def _total(cell: ByteCounter) -> dict[str, int]:
-    return {"messages": cell.messages, "bytes": cell.bytes}
+def _total(counter: ByteCounter) -> dict[str, int]:
+    return {"messages": counter.messages, "bytes": counter.bytes}
 
 
 def _sum(counts: dict[str, Any]) -> int:
@@ -125,22 +129,22 @@ FIELDS_MAX: Final = 8
 
 
 async def run_bridge_order(bridge_manager: BridgeManager, target: str, has_token: bool) -> HttpResponse:
-    """Do what *target* asks for; the answer says how the bridge is then, or why nothing was done.
+    """Executes the order in *target*; the response has the bridge's new state, or says why nothing was done.
 
-    *has_token*: whoever asks has shown one. Any user of this machine may ask without, and must not be able to send
-    another broker the first line of files that only the gateway can read.
+    *has_token*: whether the request is authorized by a token. Every user of this machine can send requests without one,
+    and must not be able to send another broker the first line of a file that only the gateway can read.
     """
     try:
         query = dict(parse_qsl(urlsplit(target).query, max_num_fields=FIELDS_MAX))
     except ValueError as error:
         return text_response(HTTPStatus.BAD_REQUEST, f"not a path with a query: {error}")
-    act = _ACTS.get(query.get("do", ""))
-    if act is None:
+    handler = _HANDLERS.get(query.get("do", ""))
+    if handler is None:
         return text_response(
-            HTTPStatus.BAD_REQUEST, f"do={query.get('do', '')!r} is not known; there are {', '.join(_ACTS)}"
+            HTTPStatus.BAD_REQUEST, f"do={query.get('do', '')!r} is not known; there are {', '.join(_HANDLERS)}"
         )
     try:
-        done = await act(bridge_manager, query, has_token)
+        done = await handler(bridge_manager, query, has_token)
     except SettingsInvalid as refused:
         return text_response(HTTPStatus.BAD_REQUEST, str(refused))
     except EdgebrokerError as error:
@@ -149,7 +153,7 @@ async def run_bridge_order(bridge_manager: BridgeManager, target: str, has_token
 
 
 async def _add(bridge_manager: BridgeManager, query: dict[str, str], has_token: bool) -> dict[str, Any]:
-    """*settings* is the text of a [[bridge]]."""
+    """Adds a bridge. `settings` of the query is the text of a [[bridge]]."""
     folder = bridge_manager.folder or bridge_manager.working_folder
     settings = Settings.parse(query.get("settings", ""), "the bridge", folder)
     if len(settings.bridges) != 1:
@@ -173,7 +177,7 @@ async def _resume(bridge_manager: BridgeManager, query: dict[str, str], _: bool)
     return bridge_row(bridge_manager.set_paused(query.get("name", ""), False), bridge_manager)
 
 
-_ACTS: Final[dict[str, Callable[[BridgeManager, dict[str, str], bool], Awaitable[dict[str, Any]]]]] = {
+_HANDLERS: Final[dict[str, Callable[[BridgeManager, dict[str, str], bool], Awaitable[dict[str, Any]]]]] = {
     "add": _add,
     "remove": _remove,
     "pause": _pause,

@@ -1,8 +1,7 @@
 """The clients over HTTP: `/clients`, `/client`, `/blocked` and `/readers`, and the orders of POST /clients.
 
-An operator may disconnect a client, end its session, block it and unblock it: POST
-/clients?do=disconnect&name=pump-3. `/readers` predicts for each matching subscription whether it would receive a
-message, and if not, why.
+An operator may disconnect a client, end its session, block it and unblock it: POST /clients?do=disconnect&name=pump-3.
+`/readers` predicts for each matching subscription whether it would receive a message, and if not, why.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
 
 BY_NAME: Final = "client"
-"""To be sorted by the client identifier, which is a rank of no number."""
+"""Sorts by client identifier; all other sort keys are numbers, see `RANKS`."""
 STATES: Final[Mapping[str, Callable[[Session], bool]]] = {
     "connected": lambda session: session.connection is not None,
     "away": lambda session: session.connection is None,
     "slow": lambda session: session.connection is not None and session.connection.paused,
 }
-"""What clients may be chosen by."""
+"""Selects clients by state."""
 
 
 @dataclass(slots=True)
 class ClientSelection:
-    """`ranked`: the foremost of those that match."""
+    """`sessions`: how many there are; `matched`: how many are selected; `ranked`: the first of these."""
 
     sessions: int = 0
     matched: int = 0
@@ -63,40 +62,43 @@ class ClientSelection:
 async def select_clients(
     frontend: Frontend, pattern: str | None, state: str, rank: str, count: int, after: str = ""
 ) -> ClientSelection:
-    """The foremost *count* by *rank*, a key of RANKS or BY_NAME, of the clients whose identifier *pattern* matches, in
-    which `*` stands for anything, and that are in *state*, a key of STATES; empty: any. By name, those behind *after*.
+    """Selects the sessions whose client identifier matches *pattern*, in which `*` matches any text, and that are in
+    *state*.
+
+    state: a key of `STATES`, or empty. rank: a key of `RANKS`, or `BY_NAME`, which begins behind the identifier
+    *after*. At most *count* sessions are in `ranked`.
     """
-    everybody = list(frontend.connect_handler.sessions.values())
-    sought = ClientSelection(len(everybody))
-    is_so = STATES.get(state, bool)
+    sessions = list(frontend.connect_handler.sessions.values())
+    selection = ClientSelection(len(sessions))
+    is_in_state = STATES.get(state, bool)
     matching: list[Session] = []
-    for start in range(0, len(everybody), SESSIONS_PER_TURN):
+    for start in range(0, len(sessions), SESSIONS_PER_TURN):
         if start:
             await asyncio.sleep(0)
         matching += [
-            one
-            for one in everybody[start : start + SESSIONS_PER_TURN]
-            if (pattern is None or fnmatchcase(one.client_id, pattern)) and is_so(one)
+            session
+            for session in sessions[start : start + SESSIONS_PER_TURN]
+            if (pattern is None or fnmatchcase(session.client_id, pattern)) and is_in_state(session)
         ]
-    sought.matched = len(matching)
+    selection.matched = len(matching)
     # 1 ms for 10,000 sessions.
     if rank == BY_NAME:
-        behind = [one for one in matching if one.client_id > after] if after else matching
-        sought.ranked = heapq.nsmallest(count, behind, key=lambda one: one.client_id)
+        following = [session for session in matching if session.client_id > after] if after else matching
+        selection.ranked = heapq.nsmallest(count, following, key=lambda session: session.client_id)
     else:
-        sought.ranked = heapq.nlargest(count, matching, key=RANKS[rank])
-    return sought
+        selection.ranked = heapq.nlargest(count, matching, key=RANKS[rank])
+    return selection
 
 
 def client_rows(view: GatewayView, sessions: list[Session]) -> list[dict[str, Any]]:
-    """A row for each of *sessions*."""
+    """Returns a row for each of *sessions*."""
     view.log_pump.collect_drops()
     now, dropped = clock(), view.log_pump.dropped
     return [client_row(session, now, dropped.get(session.client_id, {})) for session in sessions]
 
 
 def client_row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict[str, Any]:
-    """What there is to know of one client. *dropped*: its copies that were given up."""
+    """Returns the row of one client. *dropped*: counts of its dropped copies by cause."""
     connection = session.connection
     return {
         "client": session.client_id,
@@ -119,25 +121,25 @@ def client_row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict
 
 
 def client_details(view: GatewayView, session: Session, limit: int) -> dict[str, Any]:
-    """All there is to know of one client: its row, up to *limit* of its subscriptions, and as many messages for it.
+    """Returns the row of one client, and up to *limit* of its subscriptions and of its messages.
 
-    Payloads are not in it, nor who the client says it is.
+    Payloads and the user name are not included.
     """
     now, connection = clock(), session.connection
-    [found] = client_rows(view, [session])
+    [row] = client_rows(view, [session])
     away_s = None if connection is not None else round((now - session.disconnected_at) / SECOND, 3)
-    asked = view.frontend.node.subscriptions.of(session.client_id).values()
+    subscriptions = view.frontend.node.subscriptions.of(session.client_id).values()
     waiting = ((entry, "waits") for entry in session.outbox)
     sent = ((entry, "released" if entry.released else "sent") for entry in session.inflight)
     first = [_message(entry, state, now) for entry, state in _first_messages(sent, waiting, limit)]
-    return found | {
+    return row | {
         "listener": None if connection is None else connection.listener_context.name,
         "away_s": away_s,
         "ends_in_s": None if away_s is None else max(0, round(session.expiry_s - away_s, 3)),
         "qos_2_unreleased": len(session.received),
         "replaying": bool(session.replays),
         "will": None if session.will is None else _will(session.will),
-        "asked": [_subscription(one) for one in islice(asked, limit)],
+        "asked": [_subscription(subscription) for subscription in islice(subscriptions, limit)],
         "messages": first,
     }
 
@@ -145,20 +147,20 @@ def client_details(view: GatewayView, session: Session, limit: int) -> dict[str,
 def _first_messages(
     sent: Iterable[tuple[QueueEntry, str]], waiting: Iterable[tuple[QueueEntry, str]], limit: int
 ) -> Iterable[tuple[QueueEntry, str]]:
-    """What was sent first goes first."""
+    """Returns up to *limit* messages, those in flight first."""
     first = list(islice(sent, limit))
     return [*first, *islice(waiting, limit - len(first))]
 
 
-def _subscription(one: Subscription) -> dict[str, Any]:
+def _subscription(subscription: Subscription) -> dict[str, Any]:
     return {
-        "filter": one.text,
-        "label": one.label,
-        "qos": one.qos,
-        "no_local": one.no_local,
-        "as_published": one.retain_as_published,
-        "identifier": one.identifier,
-        "group": one.group is not None,
+        "filter": subscription.text,
+        "label": subscription.label,
+        "qos": subscription.qos,
+        "no_local": subscription.no_local,
+        "as_published": subscription.retain_as_published,
+        "identifier": subscription.identifier,
+        "group": subscription.group is not None,
     }
 
 
@@ -190,21 +192,21 @@ def _will(will: Will) -> dict[str, Any]:
 
 
 SUBSCRIPTIONS_PER_TURN: Final = 5_000
-"""Subscriptions looked at in one turn of the loop: about 1 ms."""
+"""Subscriptions visited in one turn of the loop: about 1 ms."""
 
 
 class DeliveryForecast(StrEnum):
-    """Whether a subscription gets the message."""
+    """Whether a subscription would receive a message."""
 
     YES = "yes"
     IN_TURN = "in turn"
-    """It is a member of a group, of which one gets it."""
+    """It is a member of a shared group; one member receives the message."""
     CONTENT = "no: content"
-    """Its content filter says no, or cannot tell."""
+    """Its content filter is false or unknown."""
     PERHAPS = "if the content is right"
-    """Its filter, or a rule for its client, wants to know what is in the message, and nobody said."""
+    """Its content filter, or an access rule of its client, depends on the payload, which is not given."""
     AWAY = "no: away"
-    """What comes at QoS 0 does not wait."""
+    """Its client is offline, and a QoS 0 copy is not queued."""
     NOT_ALLOWED = "no: not allowed"
     """Its client may not read the topic, or not this message."""
 
@@ -212,7 +214,11 @@ class DeliveryForecast(StrEnum):
 async def forecast_delivery(
     frontend: Frontend, topic: str, payload: bytes | None, qos: int, count: int
 ) -> dict[str, Any]:
-    """The first *count* subscriptions that *topic*, a topic name, concerns, by client. *payload*: None if any."""
+    """Predicts for each subscription that matches *topic* whether it receives a message; lists the first *count* by
+    client.
+
+    payload: None if it is unknown.
+    """
     node = frontend.node
     publication = Publication("", topic, payload or b"", qos, False, clock())
     resolution = node.routes.tree.resolve(topic)
@@ -224,83 +230,88 @@ async def forecast_delivery(
         )
         accepting = set(node.routes.tree.match(resolution, attributes))
     plain = set(resolution.plain)
-    concerned = [one for number in plain if (one := node.subscriptions.by_number.get(number)) is not None]
-    if resolution.contents:  # whom they hang on is not told by the tree: look at everybody, between others' turns
-        ends, end_of = set(map(id, resolution.ends)), node.routes.tree.end_of
+    candidates = [
+        subscription for number in plain if (subscription := node.subscriptions.by_number.get(number)) is not None
+    ]
+    if resolution.contents:  # the tree does not list the subscriptions of an end: visit all, in slices
+        matched_ends, end_of = set(map(id, resolution.ends)), node.routes.tree.end_of
         numbers = iter([number for number in node.subscriptions.by_number if number not in plain])
-        while some := list(islice(numbers, SUBSCRIPTIONS_PER_TURN)):
-            concerned += [
-                one
-                for number in some
-                if (one := node.subscriptions.by_number.get(number)) is not None and id(end_of(number)) in ends
+        while batch := list(islice(numbers, SUBSCRIPTIONS_PER_TURN)):
+            candidates += [
+                subscription
+                for number in batch
+                if (subscription := node.subscriptions.by_number.get(number)) is not None
+                and id(end_of(number)) in matched_ends
             ]
             await asyncio.sleep(0)
-    concerned = [one for one in concerned if not one.subscriber.is_gone]
-    concerned.sort(key=lambda one: (one.client, one.number))
+    candidates = [subscription for subscription in candidates if not subscription.subscriber.is_gone]
+    candidates.sort(key=lambda subscription: (subscription.client, subscription.number))
 
-    def answer(one: Subscription) -> DeliveryForecast:
-        permission = None if node.routes.ask is None else node.routes.ask(one.receiver, topic)
+    def forecast(subscription: Subscription) -> DeliveryForecast:
+        permission = None if node.routes.ask is None else node.routes.ask(subscription.receiver, topic)
         has_rules = permission is not None and not permission.is_always
         if permission is not None and permission.is_never:
             return DeliveryForecast.NOT_ALLOWED
         if permission is not None and has_rules and payload is not None and not permission.permits(publication):
             return DeliveryForecast.NOT_ALLOWED
-        is_filtered = one.number not in plain
-        if is_filtered and payload is not None and one.number not in accepting:
+        is_filtered = subscription.number not in plain
+        if is_filtered and payload is not None and subscription.number not in accepting:
             return DeliveryForecast.CONTENT
-        if not min(qos, one.qos) and one.receiver.connection is None:
+        if not min(qos, subscription.qos) and subscription.receiver.connection is None:
             return DeliveryForecast.AWAY
         if payload is None and (is_filtered or has_rules):
             return DeliveryForecast.PERHAPS
-        return DeliveryForecast.YES if one.group is None else DeliveryForecast.IN_TURN
+        return DeliveryForecast.YES if subscription.group is None else DeliveryForecast.IN_TURN
 
-    answers = [answer(one) for one in concerned]
+    forecasts = [forecast(subscription) for subscription in candidates]
     return {
         "topic": topic,
-        "concerned": len(concerned),
-        "answers": dict(Counter(answers)),
-        "readers": list(_reader_rows(concerned[:count], answers, qos)),
+        "concerned": len(candidates),
+        "answers": dict(Counter(forecasts)),
+        "readers": list(_reader_rows(candidates[:count], forecasts, qos)),
     }
 
 
-def _reader_rows(concerned: list[Subscription], answers: list[DeliveryForecast], qos: int) -> Iterator[dict[str, Any]]:
-    for one, answer in zip(concerned, answers, strict=False):
+def _reader_rows(
+    candidates: list[Subscription], forecasts: list[DeliveryForecast], qos: int
+) -> Iterator[dict[str, Any]]:
+    for subscription, forecast in zip(candidates, forecasts, strict=False):
         yield {
-            "client": one.client,
-            "connected": one.receiver.connection is not None,
-            "filter": one.text,
-            "label": one.label,
-            "qos": min(qos, one.qos),
-            "no_local": one.no_local,
-            "gets_it": answer,
+            "client": subscription.client,
+            "connected": subscription.receiver.connection is not None,
+            "filter": subscription.text,
+            "label": subscription.label,
+            "qos": min(qos, subscription.qos),
+            "no_local": subscription.no_local,
+            "gets_it": forecast,
         }
 
 
 BLOCKED_MAX: Final = 1_000
 BLOCK_S: Final = 3_600
 BLOCK_S_MAX: Final = 30 * 86_400
-WHY_CHARS_MAX: Final = 200
-"""Of what an operator says about it: with 1,000 names the file has 300 KiB at most."""
-NEAREST_MAX: Final = 1_000
-"""Among more no name is looked for that is like a wrong one: that would take more than 50 ms."""
+REASON_CHARS_MAX: Final = 200
+"""Length of the operator's reason: with 1,000 blocked clients the file has 300 KiB at most."""
+SUGGESTION_SESSIONS_MAX: Final = 1_000
+"""With more sessions no similar name is suggested: the search would take more than 50 ms."""
 
 
 def find_session(frontend: Frontend, query: Query) -> Session:
-    """The session that `name` names. Raises QueryRefused."""
+    """Returns the session of the client that `name` names. Raises QueryInvalid."""
     name, sessions = query.get("name", ""), frontend.connect_handler.sessions
     session = sessions.get(ClientId(name))
     if session is not None:
         return session
     hint = ""
-    if len(sessions) <= NEAREST_MAX:
-        import difflib  # what only a slip needs
+    if len(sessions) <= SUGGESTION_SESSIONS_MAX:
+        import difflib  # loaded only for a wrong name
 
-        hint = "".join(f"; did you mean {one}?" for one in difflib.get_close_matches(name, sessions, n=1))
+        hint = "".join(f"; did you mean {match}?" for match in difflib.get_close_matches(name, sessions, n=1))
     raise QueryInvalid(f"there is no client {name!r}{hint}")
 
 
 def _find_client_session(view: GatewayView, query: Query) -> Session:
-    """As `found`, unless it is a part of the gateway. Raises QueryRefused, Unanswerable."""
+    """As `find_session`, but raises OrderError for the session of a bridge."""
     session = find_session(view.frontend, query)
     if session.client_id.startswith(BRIDGE_CLIENT_PREFIX):
         raise _bridge_error(session.client_id)
@@ -342,33 +353,38 @@ async def _block(view: GatewayView, query: Query) -> dict[str, Any]:
         raise QueryInvalid("which client? say name=")
     if name.startswith(BRIDGE_CLIENT_PREFIX):
         raise _bridge_error(name)
-    why = query.get("why", "")
-    if len(why) > WHY_CHARS_MAX:
-        raise QueryInvalid(f"why has {len(why)} characters; say it in {WHY_CHARS_MAX}")
+    reason = query.get("why", "")
+    if len(reason) > REASON_CHARS_MAX:
+        raise QueryInvalid(f"why has {len(reason)} characters; say it in {REASON_CHARS_MAX}")
     blocked = frontend.connect_handler.blocked
     if name not in blocked and len(blocked) >= BLOCKED_MAX:
         raise OrderError(f"{BLOCKED_MAX:,} clients are blocked, and no more can be; unblock some")
-    ban = blocked[name] = Ban(clock() + seconds * SECOND, _unix_s(view), seconds, why)
+    ban = blocked[name] = Ban(clock() + seconds * SECOND, _unix_s(view), seconds, reason)
     asyncio.get_running_loop().call_later(seconds, expire_block, blocked, name, ban)
     session = frontend.connect_handler.sessions.get(ClientId(name))
-    is_gone = session is not None and end_connection(frontend, session)
+    is_disconnected = session is not None and end_connection(frontend, session)
     view.operator_log.log(
-        Level.WARNING, "client-blocked", "an operator keeps a client out", client=name, seconds=seconds, why=why
+        Level.WARNING, "client-blocked", "an operator keeps a client out", client=name, seconds=seconds, why=reason
     )
     view.reactor.schedule_flush()
     view.reactor.arm_timer()
-    return {"client": name, "seconds": seconds, "disconnected": is_gone, "forgotten": await _save_block_list(view)}
+    return {
+        "client": name,
+        "seconds": seconds,
+        "disconnected": is_disconnected,
+        "forgotten": await _save_block_list(view),
+    }
 
 
 def _unix_s(view: GatewayView) -> int:
-    """By the clock of what is kept, which never goes back; without, by the machine's."""
+    """The time by the stored clock, which never goes back; without a store, by the machine's clock."""
     if view.store is None:
         return int(time.time())
     return (clock() + view.frontend.journal.clock_offset) // SECOND
 
 
 async def _save_block_list(view: GatewayView) -> str:
-    """Return when who is kept out is on disk: empty, or why a restart will not know it."""
+    """Saves the block list. Returns an empty text, or why a restart will forget it."""
     if view.store is None:
         return "there is no data folder"
     if view.block_list is None:
@@ -385,7 +401,7 @@ async def _unblock(view: GatewayView, query: Query) -> dict[str, Any]:
 
 
 def blocked_clients(view: GatewayView) -> dict[str, Any]:
-    """Who is blocked, for how long still, since when and why."""
+    """Returns the blocked clients, with the remaining time, the begin and the reason of each block."""
     now, unix_s = clock(), _unix_s(view)
     rows = [
         {

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GatewayView:
-    """`log` and `log_dir` are None where no delivery log is written."""
+    """The parts of a running gateway. `log` and `log_dir` are None where no delivery log is written."""
 
     name: str
-    """What the operator calls the gateway."""
+    """The gateway's name in the settings."""
     frontend: Frontend
     reactor: Reactor
     listeners: Listeners
@@ -44,36 +44,36 @@ class GatewayView:
     log: DeliveryLog | None
     log_dir: DeliveryLogDirectory | None
     folders: Mapping[str, Path]
-    """Where the gateway writes, by section of the settings."""
+    """Folders that the gateway writes to, by section of the settings."""
     operator_log: OperatorLog
     log_pump: LogPump
     tracer: Tracer
     store: Store | None
-    """What is kept on disk; None where everything is in memory."""
+    """The journal; None where everything is in memory."""
     peer_manager: PeerManager | None
-    """The sockets of peers; None where there are none."""
+    """The links to peers; None where there are none."""
     bridge_manager: Callable[[], BridgeManager | None]
-    """The bridges to foreign brokers; the first may come while the gateway runs."""
+    """Returns the bridges to other brokers; the first may be added while the gateway runs."""
     started_at: Instant
     started_unix_s: float
-    """What the wall clock said then; it may have been wrong."""
+    """The system clock at the start; it may have been wrong."""
     block_list: BlockListFile | None = None
-    """Keeps on disk whom an operator keeps out; made when somebody is."""
+    """Saves the blocked clients; made when the first client is blocked."""
     reload: Callable[[], Awaitable[ReloadOutcome | None]] | None = None
-    """Reads the settings again, as SIGHUP does; None where nobody can. Its own: the outcome is None if that failed."""
+    """Reloads the settings, as SIGHUP does; None where there is no settings file. Returns None if the reload failed."""
 
 
 LAG_S_MAX: Final = 0.5
-"""The 99th percentile of a minute: when every hundredth message waits half a second, clients time out."""
+"""Limit of the 99th percentile of a minute: if every hundredth message waits half a second, clients time out."""
 BEATS_MIN: Final = 20
-"""Two seconds: at its start a process is late for reasons of its own."""
+"""Two seconds of measurements; before that the lag is that of the start."""
 DISK_FREE_BYTES_MIN: Final = 64 * MIB
-"""A day of delivery log at 60 messages a second; below it, whatever else writes on this disk fails soon too."""
+"""A day of delivery log at 60 messages a second; below it, other writers on the disk fail soon, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One thing looked at: `found` are its figures, `reason` is empty if it is well."""
+    """The result of one check: `found` has its figures, `reason` is empty if it passed."""
 
     name: str
     reason: str
@@ -81,22 +81,22 @@ class HealthCheck:
 
 
 def checks(view: GatewayView) -> list[HealthCheck]:
-    """Look at everything. Takes about 30 us, half of it to sort a minute of beats."""
+    """Runs all checks. Takes about 30 us, half of it to sort a minute of measurements."""
     return [_listening(view), _loop(view), *_journal(view), *_links(view), *_disks(view)]
 
 
 def report(view: GatewayView) -> dict[str, Any]:
-    """What `/health` says: `status` is `ok` or `failing`, `reasons` has a line for each check that fails.
+    """Returns the contents of `/health`: `status` is `ok` or `failing`, `reasons` has a line for each failed check.
 
-    `warnings` need somebody too, and are no reason to restart a gateway or to send clients elsewhere.
+    `warnings` need an operator, but are no reason to restart the gateway or to send clients elsewhere.
     """
-    found = checks(view)
-    reasons = [check.reason for check in found if check.reason]
+    results = checks(view)
+    reasons = [check.reason for check in results if check.reason]
     return {
         "status": "failing" if reasons else "ok",
         "reasons": reasons,
         "warnings": list(_warnings(view)),
-        "checks": {check.name: {"ok": not check.reason, **check.found} for check in found},
+        "checks": {check.name: {"ok": not check.reason, **check.found} for check in results},
     }
 
 
@@ -106,14 +106,16 @@ def _listening(view: GatewayView) -> HealthCheck:
 
 
 def _loop(view: GatewayView) -> HealthCheck:
-    median_s, p99_s, worst_s = view.lag_monitor.recent_lag()
-    is_judged = view.lag_monitor.beats_recent >= BEATS_MIN
+    median_s, p99_s, max_s = view.lag_monitor.recent_lag()
+    has_enough_beats = view.lag_monitor.beats_recent >= BEATS_MIN
     reason = (
-        "" if p99_s <= LAG_S_MAX or not is_judged else f"the loop is {1_000 * p99_s:.0f} ms late at the 99th percentile"
+        ""
+        if p99_s <= LAG_S_MAX or not has_enough_beats
+        else f"the loop is {1_000 * p99_s:.0f} ms late at the 99th percentile"
     )
-    figures = {"p50_ms": median_s, "p99_ms": p99_s, "max_ms": worst_s, "limit_ms": LAG_S_MAX}
-    found = {name: round(1_000 * value, 3) for name, value in figures.items()}
-    return HealthCheck("loop_lag", reason, {**found, "is_judged": is_judged})
+    figures = {"p50_ms": median_s, "p99_ms": p99_s, "max_ms": max_s, "limit_ms": LAG_S_MAX}
+    figures_ms = {name: round(1_000 * value, 3) for name, value in figures.items()}
+    return HealthCheck("loop_lag", reason, {**figures_ms, "is_judged": has_enough_beats})
 
 
 def _journal(view: GatewayView) -> Iterator[HealthCheck]:
@@ -132,7 +134,7 @@ def _journal(view: GatewayView) -> Iterator[HealthCheck]:
 
 
 def _links(view: GatewayView) -> Iterator[HealthCheck]:
-    """A link that is down is no reason to restart a gateway, which works on; one that is refused needs somebody."""
+    """Checks the links. A link that is down is no reason to restart the gateway; a refused one needs an operator."""
     if view.peer_manager is not None:
         trouble = view.peer_manager.trouble
         refused = [f"{peer}: {trouble.get(peer, '')}" for peer in sorted(view.peer_manager.refused)]
@@ -147,7 +149,7 @@ def _warnings(view: GatewayView) -> Iterator[str]:
         yield from (f"links: {link.boots.twin}" for link in links if link.boots.has_twin(now))
     bridge_manager = view.bridge_manager()
     if bridge_manager is not None:
-        yield from (f"set aside: {one}" for one in bridge_manager.aside)
+        yield from (f"set aside: {entry}" for entry in bridge_manager.aside)
 
 
 def _disks(view: GatewayView) -> Iterator[HealthCheck]:
@@ -162,10 +164,10 @@ def _disks(view: GatewayView) -> Iterator[HealthCheck]:
 
 
 def _free_bytes(folder: Path) -> int | None:
-    """What we may still write where *folder* is, or where it will be once it is made."""
-    for place in (folder, *folder.parents):
+    """Returns the free bytes of the file system of *folder*, or of its nearest existing parent."""
+    for ancestor in (folder, *folder.parents):
         try:
-            disk = os.statvfs(place)
+            disk = os.statvfs(ancestor)
         except FileNotFoundError:
             continue
         except OSError:

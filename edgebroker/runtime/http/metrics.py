@@ -5,10 +5,10 @@
     page.sample("_total", 3, cause="queue_full")
     page.text()
 
-The caller keeps the rules of the format that are about names: a unit is the end of its family's name, the samples of
-a family stand together, a counter's end in `_total`. The tests read each page with the specification's grammar.
-Metric names never change: dashboards and alert rules use them. Labels are few: only the sessions with the longest
-queues are named, so that ten thousand clients do not become ten thousand time series.
+The caller keeps the rules of the format about names: a family's name ends in its unit, the samples of a family are
+consecutive, those of a counter end in `_total`. The tests parse each page with the specification's grammar. Metric
+names never change: dashboards and alert rules use them. Labels are few: only the sessions with the longest queues are
+named, so that ten thousand clients do not become ten thousand time series.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Exposition:
-    """One page of metrics, written from top to bottom."""
+    """Builds one page of metrics, from top to bottom."""
 
     __slots__ = ("_lines", "_name")
 
@@ -42,7 +42,7 @@ class Exposition:
         self._name = ""
 
     def family(self, name: str, kind: str, meaning: str, unit: str = "") -> None:
-        """Begin the metric *name* of *kind* (counter, gauge, histogram, info); its samples follow."""
+        """Begins the metric *name* of *kind* (counter, gauge, histogram, info); its samples follow."""
         self._name = name
         self._lines.append(f"# TYPE {name} {kind}")
         if unit:
@@ -50,48 +50,48 @@ class Exposition:
         self._lines.append(f"# HELP {name} {meaning.translate(_ESCAPES)}")
 
     def sample(self, suffix: str, value: int | float, **labels: str) -> None:
-        """One value of the present family. *suffix* is `_total`, `_bucket` and so on, or empty."""
-        shown = ""
+        """Adds a sample to the present family. *suffix* is `_total`, `_bucket` and so on, or empty."""
+        label_text = ""
         if labels:
             pairs = (f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items())
-            shown = "{" + ",".join(pairs) + "}"
-        self._lines.append(f"{self._name}{suffix}{shown} {value}")
+            label_text = "{" + ",".join(pairs) + "}"
+        self._lines.append(f"{self._name}{suffix}{label_text} {value}")
 
     def counter(self, name: str, meaning: str, value: int | float, unit: str = "") -> None:
-        """A family of one counter."""
+        """Adds a family of one counter."""
         self.family(name, "counter", meaning, unit)
         self.sample("_total", value)
 
     def gauge(self, name: str, meaning: str, value: int | float, unit: str = "") -> None:
-        """A family of one gauge."""
+        """Adds a family of one gauge."""
         self.family(name, "gauge", meaning, unit)
         self.sample("", value)
 
     def histogram(
         self, name: str, meaning: str, unit: str, bounds: Iterable[float], counts: Iterable[int], total: float
     ) -> None:
-        """A family of one histogram. *counts* has one number for each of *bounds*, and one for what is beyond them.
+        """Adds a family of one histogram. *counts* has one number for each of *bounds*, and one for the values beyond.
 
-        They are the observations in each bucket alone; the page shows them added up, as the format wants it.
+        The counts are those of each bucket alone; the page has cumulative ones, as the format requires.
         """
         self.family(name, "histogram", meaning, unit)
-        below = 0
+        cumulative = 0
         for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
-            below += count
-            self.sample("_bucket", below, le=bound)
+            cumulative += count
+            self.sample("_bucket", cumulative, le=bound)
         self.sample("_sum", total)
-        self.sample("_count", below)
+        self.sample("_count", cumulative)
 
     def text(self) -> bytes:
-        """The whole page."""
+        """Returns the whole page."""
         return "\n".join([*self._lines, "# EOF", ""]).encode("utf-8", "replace")
 
 
 NAMED_SESSIONS: Final = 10
-"""Sessions with a time series of their own: enough to see who it is, few enough for any number of gateways."""
+"""Sessions with a time series of their own: enough to find the cause, few enough for any number of gateways."""
 
 SYNC_BOUND_US_MIN, SYNC_BOUND_US_MAX = 128, 8 * SECOND
-"""Sixteen bounds, each twice the one before: from a disk that lies about its syncs to a card that is about to die."""
+"""Sixteen bounds, each twice the one before: from a disk that ignores syncs to a card that is about to fail."""
 
 
 BRIDGE_QUEUES: Final = (
@@ -115,7 +115,7 @@ LINK_QUEUES: Final = (
 
 
 async def metrics_page(view: GatewayView) -> bytes:
-    """The whole page. The sessions are looked at in slices; everything else is as of one moment."""
+    """Returns the whole page. Sessions are counted in slices; everything else is as of one moment."""
     census = await take_census(view.frontend, "queue", NAMED_SESSIONS)
     page = Exposition()
     _about(page, view)
@@ -289,54 +289,56 @@ def _links(page: Exposition, view: GatewayView) -> None:
         return
     from edgebroker.runtime.http.peers import detours, link_rows
 
-    found = list(link_rows(view.peer_manager))
+    rows = list(link_rows(view.peer_manager))
     page.counter("edgebroker_peers_received_bytes", "Bytes from peers.", view.peer_manager.received_bytes, "bytes")
     page.counter("edgebroker_peers_sent_bytes", "Bytes handed to their sockets.", view.peer_manager.sent_bytes, "bytes")
     page.family("edgebroker_link_up", "gauge", "Whether there is a connection, by peer.")
-    for row in found:
+    for row in rows:
         page.sample("", int(row["up"]), peer=row["peer"])
     page.family("edgebroker_link_twins_refused", "counter", "Dials refused: another gateway of the name is linked.")
-    for row in found:
+    for row in rows:
         page.sample("_total", row["twins_refused"], peer=row["peer"])
     page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
-    for row in found:
+    for row in rows:
         page.sample("", int(row["congested"]), peer=row["peer"])
     page.family("edgebroker_link_congestion_index", "gauge", "How congested it is, since somebody last asked.")
-    for row in found:
+    for row in rows:
         page.sample("", row["congestion_index"], peer=row["peer"])
     page.family("edgebroker_detours", "counter", "Events that went around something congested or down, by how.")
     for case, count in detours(view.peer_manager).items():
         page.sample("_total", count, case=case)
     duplicates = view.peer_manager.overlay.peers.forwarder.duplicates
     page.counter("edgebroker_peers_duplicates", "Copies of events that were here already.", duplicates)
-    stumbles = view.peer_manager.overlay.inbox.failed
-    page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", stumbles)
+    failed = view.peer_manager.overlay.inbox.failed
+    page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", failed)
     given_up = view.frontend.subscribe_handler.replay.dropped_queries
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     late = view.peer_manager.overlay.peers.retained_queries.late
     page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", late)
     for key, name, meaning in LINK_TIMES:
         page.family(name, "gauge", meaning, "seconds")
-        for row in found:
+        for row in rows:
             if row[key] is not None:
                 page.sample("", row[key] / 1_000, peer=row["peer"])
     for key, name, unit, meaning in LINK_QUEUES:
         page.family(name, "gauge", meaning, unit)
-        for row in found:
+        for row in rows:
             for service, queue in row["queues"].items():
                 page.sample("", queue[key], peer=row["peer"], service=service)
     page.family("edgebroker_link_messages_sent", "counter", "Messages that left the queue, by peer and class.")
-    for row in found:
+    for row in rows:
         for service, queue in row["queues"].items():
             page.sample("_total", queue["sent"], peer=row["peer"], service=service)
     page.family("edgebroker_link_dropped", "counter", "Messages for the peer that were given up, by cause.")
-    for row in found:
+    for row in rows:
         for cause, count in row["dropped"].items():
             page.sample("_total", count, peer=row["peer"], cause=cause)
 
 
 def _bridges(page: Exposition, view: GatewayView) -> None:
-    """At most as many as there may be bridges. Topics have no series: `/bridges/costs` names those that spend most."""
+    """Adds the metrics of bridges, with a time series for each bridge. Topics have none: `/bridges/costs` has the bytes
+    by prefix.
+    """
     bridge_manager = view.bridge_manager()
     page.family("edgebroker_bridges_set_aside", "gauge", "Bridges whose settings or files cannot be used.")
     page.sample("", 0 if bridge_manager is None else len(bridge_manager.aside))
@@ -344,42 +346,42 @@ def _bridges(page: Exposition, view: GatewayView) -> None:
         return
     from edgebroker.runtime.http.bridges import bridge_rows
 
-    found = bridge_rows(bridge_manager)["bridges"]
+    rows = bridge_rows(bridge_manager)["bridges"]
     page.family("edgebroker_bridge_up", "gauge", "Whether the remote has greeted the bridge, by bridge.")
-    for row in found:
+    for row in rows:
         page.sample("", int(row["state"] == "open"), bridge=row["name"])
     for key, name, unit, meaning in BRIDGE_QUEUES:
         page.family(name, "gauge", meaning, unit)
-        for row in found:
+        for row in rows:
             page.sample("", row[key], bridge=row["name"])
     for key, name, unit, meaning in BRIDGE_WAYS:
         page.family(name, "counter", meaning, unit)
-        for row in found:
-            for way in ("out", "in"):
-                page.sample("_total", row[way][key], bridge=row["name"], direction=way)
+        for row in rows:
+            for direction in ("out", "in"):
+                page.sample("_total", row[direction][key], bridge=row["name"], direction=direction)
     page.family("edgebroker_bridge_dropped", "counter", "Messages that did not go on, by bridge, direction and cause.")
-    for row in found:
-        for way in ("out", "in"):
-            dropped = Counter(row[way]["dropped"])
-            if way == "out":  # and by its queue; what that calls refused, the bridge counts by its true cause
+    for row in rows:
+        for direction in ("out", "in"):
+            dropped = Counter(row[direction]["dropped"])
+            if direction == "out":  # and by its queue; what that calls refused, the bridge counts by its true cause
                 queue = row["spool"]["dropped"]
                 dropped.update({cause: count for cause, count in queue.items() if cause != "refused"})
             for cause, count in dropped.items():
-                page.sample("_total", count, bridge=row["name"], direction=way, cause=cause)
+                page.sample("_total", count, bridge=row["name"], direction=direction, cause=cause)
     page.family("edgebroker_bridge_day_bytes", "gauge", "What crossed the line since midnight, both ways.", "bytes")
-    for row in found:
+    for row in rows:
         page.sample("", row["toll"]["spent"], bridge=row["name"])
 
 
 def _machine(page: Exposition, view: GatewayView) -> None:
-    pulse = view.lag_monitor
+    lag = view.lag_monitor
     page.histogram(
         "edgebroker_loop_lag_seconds",
         "How late a timer rang: how long the loop kept others waiting.",
         "seconds",
         LAG_BOUNDS_S,
-        pulse.counts,
-        pulse.sum_s,
+        lag.counts,
+        lag.sum_s,
     )
     page.family("edgebroker_notices", "counter", "What happened that an operator should know, told or not, by level.")
     for level, count in view.operator_log.counts.items():

@@ -39,31 +39,32 @@ from edgebroker.topics import TopicFilter, parse_topic_name
 if TYPE_CHECKING:
     from edgebroker.runtime.peers.peers import PeerManager
 
-LINES: Final = "application/x-ndjson"
-TOP: Final = 10
-"""Sessions in `/status`, unless it is asked for more."""
-CLIENTS: Final = 100
-"""Sessions in `/clients`, unless it is asked for more."""
+NDJSON: Final = "application/x-ndjson"
+STATUS_CLIENTS: Final = 10
+"""Default number of clients in `/status`."""
+CLIENTS_DEFAULT: Final = 100
+"""Default number of rows in `/clients`, `/readers` and `/retained`."""
 ROWS_AT_ONCE: Final = 100
-"""Clients written in one turn of the loop: about 1 ms."""
-TRACE_S: Final = 60
-"""How long a trace goes on, unless it is asked for another time."""
+"""Rows of clients made in one turn of the loop: about 1 ms."""
+TRACE_S_DEFAULT: Final = 60
+"""Default duration of a trace."""
 TRACE_S_MAX: Final = 24 * 3_600
-FETCH_S: Final = 0.2
-ALIVE_S: Final = 5.0
-DETAILS: Final = 20
-"""Subscriptions and messages of one client in `/client`, unless it is asked for more."""
+TRACE_INTERVAL_S: Final = 0.2
+KEEP_ALIVE_S: Final = 5.0
+DETAILS_DEFAULT: Final = 20
+"""Default number of subscriptions and of messages in `/client`."""
 
 
 class HttpPages:
-    """From the target of a request to its answer."""
+    """The handler of all GET requests, and of the orders that need no bridge."""
 
     def __init__(self, view: GatewayView, has_token: Callable[[], bool] = lambda: True) -> None:
-        """*has_token*: whether whoever asks has shown one."""
-        self._insight = view
+        """*has_token*: whether requests are authorized by a token."""
+        self._view = view
         self._has_token = has_token
         self._census_lock = asyncio.Lock()
-        """One census at a time: many who ask at once share the loop with the clients, and shall not take all of it."""
+        """Admits one census at a time: many concurrent requests must not take all of the loop's time from the clients.
+        """
         self.routes: dict[str, tuple[Callable[[Query], Awaitable[HttpResponse]], frozenset[str]]] = {
             "/metrics": (self._metrics, frozenset()),
             "/health": (self._health, frozenset()),
@@ -78,16 +79,16 @@ class HttpPages:
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
         }
-        """Path -> (page, names of what may be asked for)."""
+        """Path -> (page, names that its query may have)."""
         self.order_routes: dict[str, Callable[[str], Awaitable[HttpResponse]]] = {
             "/clients": self._order_clients,
             "/retained": self._order_retained,
             "/reload": self.guarded(self._order_reload),
         }
-        """Path -> what does something there: POST."""
+        """Path -> handler of POST."""
 
     async def __call__(self, target: str) -> HttpResponse:
-        """The answer to GET *target*."""
+        """Returns the response to GET *target*."""
         try:
             path, query = parse_target(target)
             if path not in self.routes:
@@ -101,47 +102,49 @@ class HttpPages:
 
     async def _metrics(self, _: Query) -> HttpResponse:
         async with self._census_lock:
-            return HttpResponse(HTTPStatus.OK, metrics.CONTENT_TYPE, await metrics_page(self._insight))
+            return HttpResponse(HTTPStatus.OK, metrics.CONTENT_TYPE, await metrics_page(self._view))
 
     async def _health(self, _: Query) -> HttpResponse:
-        found = health.report(self._insight)
-        return json_response(found, HTTPStatus.SERVICE_UNAVAILABLE if found["reasons"] else HTTPStatus.OK)
+        report = health.report(self._view)
+        return json_response(report, HTTPStatus.SERVICE_UNAVAILABLE if report["reasons"] else HTTPStatus.OK)
 
     async def _status(self, query: Query) -> HttpResponse:
         rank = read_choice(query, "sort", "queue", RANKS)
-        count = read_integer(query, "limit", TOP, 0, ROWS_MAX)
+        count = read_integer(query, "limit", STATUS_CLIENTS, 0, ROWS_MAX)
         async with self._census_lock:
-            census = await take_census(self._insight.frontend, rank, count)
-        return json_response(status(self._insight, census))
+            census = await take_census(self._view.frontend, rank, count)
+        return json_response(status(self._view, census))
 
     async def _clients(self, query: Query) -> HttpResponse:
         rank = read_choice(query, "sort", "queue", [*RANKS, BY_NAME])
-        count = read_integer(query, "limit", CLIENTS, 1, ROWS_MAX)
+        count = read_integer(query, "limit", CLIENTS_DEFAULT, 1, ROWS_MAX)
         state = read_choice(query, "state", "", ["", *STATES])
         if "after" in query and rank != BY_NAME:
             raise QueryInvalid(f"after is for sort={BY_NAME}")
         async with self._census_lock:
-            sought = await select_clients(
-                self._insight.frontend, query.get("client"), state, rank, count, query.get("after", "")
+            selection = await select_clients(
+                self._view.frontend, query.get("client"), state, rank, count, query.get("after", "")
             )
-        about = json.dumps({"sessions": sought.sessions, "matched": sought.matched, "sort": rank})
+        head = json.dumps({"sessions": selection.sessions, "matched": selection.matched, "sort": rank})
         parts: list[str] = []
-        for start in range(0, len(sought.ranked), ROWS_AT_ONCE):
+        for start in range(0, len(selection.ranked), ROWS_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            parts += map(json.dumps, client_rows(self._insight, sought.ranked[start : start + ROWS_AT_ONCE]))
-        return HttpResponse(HTTPStatus.OK, JSON, f'{about[:-1]}, "clients": [{", ".join(parts)}]}}\n'.encode())
+            parts += map(json.dumps, client_rows(self._view, selection.ranked[start : start + ROWS_AT_ONCE]))
+        return HttpResponse(HTTPStatus.OK, JSON, f'{head[:-1]}, "clients": [{", ".join(parts)}]}}\n'.encode())
 
     async def _client(self, query: Query) -> HttpResponse:
-        from edgebroker.runtime.http.clients import find_session  # for who asks
+        from edgebroker.runtime.http.clients import find_session  # loaded at the first request
 
-        session = find_session(self._insight.frontend, query)
-        return json_response(client_details(self._insight, session, read_integer(query, "limit", DETAILS, 0, ROWS_MAX)))
+        session = find_session(self._view.frontend, query)
+        return json_response(
+            client_details(self._view, session, read_integer(query, "limit", DETAILS_DEFAULT, 0, ROWS_MAX))
+        )
 
     async def _blocked(self, _: Query) -> HttpResponse:
         from edgebroker.runtime.http.clients import blocked_clients
 
-        return json_response(blocked_clients(self._insight))
+        return json_response(blocked_clients(self._view))
 
     async def _readers(self, query: Query) -> HttpResponse:
         from edgebroker.runtime.http.clients import forecast_delivery
@@ -150,71 +153,71 @@ class HttpPages:
             topic = parse_topic_name(query.get("topic", ""))
         except TopicInvalid as error:
             raise QueryInvalid(f"topic: {error}") from None
-        qos, count = read_integer(query, "qos", 1, 0, 2), read_integer(query, "limit", CLIENTS, 0, ROWS_MAX)
+        qos, count = read_integer(query, "qos", 1, 0, 2), read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX)
         payload = query["payload"].encode() if "payload" in query else None
         async with self._census_lock:
-            return json_response(await forecast_delivery(self._insight.frontend, topic, payload, qos, count))
+            return json_response(await forecast_delivery(self._view.frontend, topic, payload, qos, count))
 
     async def _retained(self, query: Query) -> HttpResponse:
         from edgebroker.runtime.http.retained import ORDERS, list_retained, topic_filter
 
-        count = read_integer(query, "limit", CLIENTS, 0, ROWS_MAX)
+        count = read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX)
         order = read_choice(query, "sort", "topic", ORDERS)
         async with self._census_lock:
-            found = await list_retained(self._insight.frontend, topic_filter(query), order, count)
-        peer_manager = self._insight.peer_manager
+            report = await list_retained(self._view.frontend, topic_filter(query), order, count)
+        peer_manager = self._view.peer_manager
         others = 0 if peer_manager is None else len(peer_manager.membership.topology.gateways) - 1
-        return json_response({**found, "other_gateways": others})
+        return json_response({**report, "other_gateways": others})
 
     def guarded(self, order: Callable[[str], Awaitable[HttpResponse]]) -> Callable[[str], Awaitable[HttpResponse]]:
-        """*order*, for whoever may have something done."""
+        """Returns *order*, which refuses requests that may not change anything."""
 
-        async def obeyed(target: str) -> HttpResponse:
-            from edgebroker.runtime.http.orders import NAMELESS, may_order
+        async def authorized(target: str) -> HttpResponse:
+            from edgebroker.runtime.http.orders import TOKEN_NEEDED, may_order
 
-            if not may_order(self._insight, self._has_token()):
-                return text_response(HTTPStatus.FORBIDDEN, NAMELESS)
+            if not may_order(self._view, self._has_token()):
+                return text_response(HTTPStatus.FORBIDDEN, TOKEN_NEEDED)
             return await order(target)
 
-        return obeyed
+        return authorized
 
     async def _order_clients(self, target: str) -> HttpResponse:
         from edgebroker.runtime.http.clients import CLIENT_ORDERS
         from edgebroker.runtime.http.orders import run_order
 
-        return await run_order(self._insight, CLIENT_ORDERS, target, self._has_token())
+        return await run_order(self._view, CLIENT_ORDERS, target, self._has_token())
 
     async def _order_retained(self, target: str) -> HttpResponse:
         from edgebroker.runtime.http.orders import run_order
         from edgebroker.runtime.http.retained import RETAINED_ORDERS
 
-        return await run_order(self._insight, RETAINED_ORDERS, target, self._has_token())
+        return await run_order(self._view, RETAINED_ORDERS, target, self._has_token())
 
     async def _order_reload(self, _: str) -> HttpResponse:
-        if self._insight.reload is None:
+        if self._view.reload is None:
             return text_response(HTTPStatus.CONFLICT, "nobody knows where the settings of this gateway come from")
-        outcome = await self._insight.reload()
+        outcome = await self._view.reload()
         if outcome is None:
             return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the reload is given up; the log says why")
         return json_response({**outcome.as_json(), "lines": list(outcome.lines())})
 
     async def _links(self, _: Query) -> HttpResponse:
-        if self._insight.peer_manager is None:
+        if self._view.peer_manager is None:
             return text_response(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
         from edgebroker.runtime.http.peers import link_report
 
-        return json_response(link_report(self._insight.peer_manager))
+        return json_response(link_report(self._view.peer_manager))
 
     async def _bridges(self, _: Query) -> HttpResponse:
-        from edgebroker.runtime.http.bridges import bridge_rows  # 2 MiB, for who asks
+        from edgebroker.runtime.http.bridges import bridge_rows  # 2 MiB, loaded at the first request
 
-        return json_response(bridge_rows(self._insight.bridge_manager()))
+        return json_response(bridge_rows(self._view.bridge_manager()))
 
     async def _bridge_costs(self, query: Query) -> HttpResponse:
         from edgebridge.bridge.counters import DEPTH
         from edgebroker.runtime.http.bridges import bridge_costs
 
-        bridge_manager = self._insight.bridge_manager()
+        bridge_manager = self._view.bridge_manager()
         bridges = {} if bridge_manager is None else bridge_manager.bridges
         depth = read_integer(query, "depth", DEPTH, 1, DEPTH)
         if not bridges:
@@ -222,39 +225,39 @@ class HttpPages:
         return json_response(bridge_costs(bridges[read_choice(query, "name", "", bridges)], depth))
 
     async def _trace(self, query: Query) -> HttpResponse:
-        seconds = read_integer(query, "seconds", TRACE_S, 1, TRACE_S_MAX)
+        seconds = read_integer(query, "seconds", TRACE_S_DEFAULT, 1, TRACE_S_MAX)
         try:
             topic = TopicFilter.parse(query["topic"]) if "topic" in query else None
         except TopicInvalid as error:
             raise QueryInvalid(f"topic: {error}") from None
-        if not self._insight.tracer.has_room:
+        if not self._view.tracer.has_room:
             return text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"{TAPS_MAX} watch already; no more at one time")
         tap = Tap(query.get("client"), topic)
-        return HttpResponse(HTTPStatus.OK, LINES, _followed(self._insight.tracer, tap, seconds))
+        return HttpResponse(HTTPStatus.OK, NDJSON, _stream_trace(self._view.tracer, tap, seconds))
 
 
-async def _followed(tracing: Tracer, tap: Tap, seconds: int) -> AsyncGenerator[bytes, None]:
-    """What *tap* gets, five times a second; an empty line now and then shows that we are still there."""
+async def _stream_trace(tracer: Tracer, tap: Tap, seconds: int) -> AsyncGenerator[bytes, None]:
+    """Yields the lines of *tap* five times a second; an empty line now and then shows that the trace is alive."""
     loop = asyncio.get_running_loop()
-    ends, alive = loop.time() + seconds, loop.time()
-    tracing.open(tap)  # not before: who asks for the headers alone never gets here
+    deadline, last_sent = loop.time() + seconds, loop.time()
+    tracer.open(tap)  # not before: the generator of a HEAD request never gets here
     try:
-        yield b"\n"  # whoever asked knows by it that the tap is open
-        while loop.time() < ends:
-            await asyncio.sleep(FETCH_S)
+        yield b"\n"  # shows that the tap is open
+        while loop.time() < deadline:
+            await asyncio.sleep(TRACE_INTERVAL_S)
             if lines := tap.drain():
                 yield "".join(json.dumps(line) + "\n" for line in lines).encode()
-            elif loop.time() - alive >= ALIVE_S:
+            elif loop.time() - last_sent >= KEEP_ALIVE_S:
                 yield b"\n"
             else:
                 continue
-            alive = loop.time()
+            last_sent = loop.time()
     finally:
-        tracing.close(tap)
+        tracer.close(tap)
 
 
 def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
-    """What `edgebroker top` and `edgebroker status` show."""
+    """Returns the contents of `/status`, which `edgebroker top` and `edgebroker status` show."""
     frontend, reactor, now = view.frontend, view.reactor, clock()
     ledger, process = frontend.ledger, ProcessUsage.now()
     return {
@@ -285,7 +288,7 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
             "refusals": {reason.name.lower(): count for reason, count in frontend.disconnector.refusals.items()},
             "turned_away": {
                 cause.value: count
-                for cause, count in sorted(view.listeners.refusals.counts.items(), key=lambda one: one[0].value)
+                for cause, count in sorted(view.listeners.refusals.counts.items(), key=lambda item: item[0].value)
             },
         },
         "listeners": [_listener(listener) for listener in view.listeners],
@@ -321,20 +324,20 @@ def _listener(listener: Listener) -> dict[str, Any]:
 
 
 def _peers(peer_manager: PeerManager) -> dict[str, int]:
-    """How it stands with the other gateways; `/links` says more of each."""
+    """Returns totals over the links to all peers; `/links` has each."""
     links = tuple(peer_manager.overlay.links)
-    lanes = [lane for link in links for lane in link.outbox.queues.values()]
+    queues = [queue for link in links for queue in link.outbox.queues.values()]
     return {
         "known": len(links),
         "up": sum(link.connection is not None for link in links),
-        "waiting": sum(len(lane) for lane in lanes),
-        "waiting_bytes": sum(lane.bytes for lane in lanes),
+        "waiting": sum(len(queue) for queue in queues),
+        "waiting_bytes": sum(queue.bytes for queue in queues),
         "dropped": sum(sum(link.outbox.dropped.values()) for link in links),
     }
 
 
 def _journal(store: Store) -> dict[str, Any]:
-    """Where the journal stands, and how quick the disk is."""
+    """Returns the state of the journal and the latency of the disk."""
     journal, files = store.journal, store.worker.files
     times = files.sync_us
     return {

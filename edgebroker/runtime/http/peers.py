@@ -14,7 +14,7 @@ from edgebroker.runtime.peers.peers import PeerManager
 
 
 def link_report(peer_manager: PeerManager) -> dict[str, Any]:
-    """Who we are, and how it stands with each peer."""
+    """Returns our identity and totals, and a row for each peer."""
     return {
         **peer_manager.described(),
         "received_bytes": peer_manager.received_bytes,
@@ -23,26 +23,26 @@ def link_report(peer_manager: PeerManager) -> dict[str, Any]:
         "routing": "static" if peer_manager.overlay.congestion is None else "dynamic",
         "detours": detours(peer_manager),
         "crowded": [
-            {"at": gateway, "for": neighbour}
-            for gateway, neighbour in peer_manager.overlay.peers.gossip.backpressure.active()
+            {"at": place, "for": neighbour}
+            for place, neighbour in peer_manager.overlay.peers.gossip.backpressure.active()
         ],
         "links": list(link_rows(peer_manager)),
     }
 
 
 def detours(peer_manager: PeerManager) -> dict[str, int]:
-    """How often an event went around something congested or down, by how: the cases of `overlay.routing`."""
+    """Counts the events that took a detour around a congested or failed link, by `RoutingCase`."""
     cases = peer_manager.overlay.peers.forwarder.cases
     return {case.name.lower(): count for case, count in cases.items() if case is not RoutingCase.NONE}
 
 
 def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
-    """One for each peer, those of the own site first."""
+    """Yields a row for each peer, those of our own site first."""
     gateway, status, now = peer_manager.overlay.peers.gateway, peer_manager.overlay.peers.link_status, clock()
     for link in peer_manager.overlay.links:
         peer, outbox = link.peer, link.outbox
         is_up = link.connection is not None
-        across = [position for region in gateway.across.values() for position, who in region.items() if who == peer]
+        across = [position for region in gateway.across.values() for position, mate in region.items() if mate == peer]
         yield {
             "peer": peer,
             "up": is_up,
@@ -57,8 +57,8 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
             "congested": is_up and status.is_congested(peer),
             "congestion_index": round(peer_manager.congestion.index(link), 2),
             "routes": _routes(peer_manager, peer),
-            "waiting": sum(len(lane) for lane in outbox.queues.values()),
-            "waiting_bytes": sum(lane.bytes for lane in outbox.queues.values()),
+            "waiting": sum(len(queue) for queue in outbox.queues.values()),
+            "waiting_bytes": sum(queue.bytes for queue in outbox.queues.values()),
             "queues": {service.name.lower(): _queue(link, service) for service in TrafficClass},
             "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
             "day_bytes": link.budget.spent,
@@ -67,10 +67,11 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
 
 
 def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
-    """What is sent to *peer*: over an aLink what it announced, over an iLink the publishers that its cluster wants.
+    """Returns what is sent to *peer*: over an aLink what it announced, over an iLink the publishers that its cluster
+    wants.
 
-    interests: None over iLinks, and where they are not known yet, so that everything is sent. publishers: ours, by what
-    they advertise; None where there is no iLink from our home.
+    interests: None over iLinks, and where they are unknown, so that everything is sent. publishers: ours, by their
+    advertisements; None where there is no iLink from our cluster.
     """
     peers = peer_manager.overlay.peers
     interests, records = peers.interests, tuple(peers.region.advertisements)
@@ -91,13 +92,15 @@ def _offset_ms(link: Link) -> float | None:
 
 
 def _queue(link: Link, service: TrafficClass) -> dict[str, int]:
-    """Messages of one class: `taken` and `sent` since the start; waiting and sent but not acknowledged now."""
-    lane = link.outbox.queues[service]
-    figures = lane.figures
+    """Returns the counts of one class: messages that `entered` and `sent` since the start; waiting and unacknowledged
+    now.
+    """
+    queue = link.outbox.queues[service]
+    counts = queue.figures
     return {
-        "taken": figures.entered,
-        "sent": figures.left,
-        "waiting": figures.waiting,
-        "unacknowledged": len(lane.unacked),
-        "bytes": lane.bytes,
+        "taken": counts.entered,
+        "sent": counts.left,
+        "waiting": counts.waiting,
+        "unacknowledged": len(queue.unacked),
+        "bytes": queue.bytes,
     }

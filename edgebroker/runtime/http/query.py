@@ -1,4 +1,4 @@
-"""Parses the target of an HTTP request: a path, and a query of names and values. Refusals name the allowed values."""
+"""Parses the target of an HTTP request: a path, and a query of names and values. Errors name the allowed values."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Query = dict[str, str]
 
 
 class QueryInvalid(Exception):
-    """A question that cannot be understood; the text says why and what can be asked."""
+    """The query cannot be understood; the text says why and what is allowed."""
 
 
 def json_response(value: dict[str, Any], code: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
-    """An answer for programs."""
+    """Returns *value* as a JSON response."""
     return HttpResponse(code, JSON, (json.dumps(value) + "\n").encode())
 
 
 def parse_target(target: str) -> tuple[str, Query]:
-    """The path and what is asked for. Raises QueryRefused."""
+    """Returns the path and the query of *target*. Raises QueryInvalid."""
     try:
         parts = urlsplit(target)
         pairs = parse_qsl(
@@ -39,7 +39,7 @@ def parse_target(target: str) -> tuple[str, Query]:
 
 
 def read_choice(query: Query, name: str, default: str, known: Mapping[str, Any] | list[str]) -> str:
-    """The value of *name*, which is one of *known*. Raises QueryRefused."""
+    """Returns the value of *name*, which is one of *known*. Raises QueryInvalid."""
     value = query.get(name, default)
     if value not in known:
         raise QueryInvalid(f"{name} is {value!r}; {suggestion(value, known)}")
@@ -47,16 +47,16 @@ def read_choice(query: Query, name: str, default: str, known: Mapping[str, Any] 
 
 
 def read_integer(query: Query, name: str, default: int, least: int, most: int) -> int:
-    """The value of *name*, a number between *least* and *most*. Raises QueryRefused."""
+    """Returns the value of *name*, a number between *least* and *most*. Raises QueryInvalid."""
     text = query.get(name, str(default))
-    # At most 9 digits: int() of very many takes long.
+    # At most 9 digits: int() of a long text takes long.
     if not (text.isascii() and text.isdigit() and len(text) < 10) or not least <= int(text) <= most:
         raise QueryInvalid(f"{name} is {text!r}; write a number, {least} to {most:,}")
     return int(text)
 
 
 def suggestion(name: str, known: Any) -> str:
-    """Which of *known* was meant by *name*, or what there is."""
+    """Returns text that names the one of *known* that is most like *name*, or all of them."""
     found = most_alike(name, known)
     if found:
         return f"did you mean {found}?"

@@ -20,73 +20,75 @@ from edgebroker.runtime.operator_log import Level
 from edgebroker.topics import TopicFilter
 
 TOPICS_PER_TURN: Final = 1_000
-"""Places looked at in one turn of the loop: about 1 ms."""
+"""Topics visited in one turn of the loop: about 1 ms."""
 CLEARED_AT_ONCE: Final = 50
-"""Messages cleared in one turn of the loop, each of which readers hear."""
+"""Messages cleared in one turn of the loop; each is published to its subscribers."""
 CLEARED_MAX: Final = 2_000
-"""Messages cleared by one order, for whose answer its sender waits 10 s. Whoever wants more asks again."""
+"""Messages cleared by one order: its sender waits 10 s for the response. To clear more takes several orders."""
 
 ORDERS: Final[Mapping[str, Callable[[Publication], Any]]] = {
     "topic": lambda publication: publication.topic,
     "bytes": lambda publication: (-publication.held_bytes(), publication.topic),
     "age": lambda publication: (publication.accepted_at, publication.topic),
 }
-"""What they may be sorted by: the largest first, the oldest first."""
+"""Sort orders: by topic, the largest first, the oldest first."""
 
 
 def topic_filter(query: Query) -> TopicFilter:
-    """What `topic` says; all but what begins with `$` if it says nothing. Raises QueryRefused."""
+    """Returns the filter `topic` of *query*, by default `#`, which excludes topics that begin with `$`. Raises
+    QueryInvalid.
+    """
     try:
         return TopicFilter.parse(query.get("topic", "#"))
     except TopicInvalid as error:
         raise QueryInvalid(f"topic: {error}") from None
 
 
-async def list_retained(frontend: Frontend, wanted: TopicFilter, order: str, count: int) -> dict[str, Any]:
-    """How many retained messages *wanted* matches, and the foremost *count* by *order*. Payloads are not in it."""
-    rank, found, matched, octets = ORDERS[order], list[Publication](), 0, 0
-    for place, publication in enumerate(frontend.retained.walk(wanted)):
-        if place % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+async def list_retained(frontend: Frontend, selected: TopicFilter, sort: str, count: int) -> dict[str, Any]:
+    """Counts the retained messages that the filter matches, and lists the first *count* by *sort*, without payloads."""
+    rank, candidates, matched, total_bytes = ORDERS[sort], list[Publication](), 0, 0
+    for visited, publication in enumerate(frontend.retained.walk(selected)):
+        if visited % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
         if publication is None or publication.has_expired(clock()):
             continue
         matched += 1
-        octets += publication.held_bytes()
-        found.append(publication)
-        if len(found) > 2 * count + TOPICS_PER_TURN:
-            found = heapq.nsmallest(count, found, key=rank)
+        total_bytes += publication.held_bytes()
+        candidates.append(publication)
+        if len(candidates) > 2 * count + TOPICS_PER_TURN:
+            candidates = heapq.nsmallest(count, candidates, key=rank)
     now = clock()
     return {
         "retained": len(frontend.retained),
         "matched": matched,
-        "bytes": octets,
-        "messages": [_row(one, now) for one in heapq.nsmallest(count, found, key=rank)],
+        "bytes": total_bytes,
+        "messages": [_row(message, now) for message in heapq.nsmallest(count, candidates, key=rank)],
     }
 
 
 def _row(publication: Publication, now: int) -> dict[str, Any]:
-    ends = publication.expires_at
+    expires_at = publication.expires_at
     return {
         "topic": publication.topic,
         "publisher": publication.publisher,
         "qos": publication.qos,
         "bytes": len(publication.payload),
         "age_s": round((now - publication.accepted_at) / SECOND, 3),
-        "expires_in_s": None if ends is None else round((ends - now) / SECOND, 3),
+        "expires_in_s": None if expires_at is None else round((expires_at - now) / SECOND, 3),
     }
 
 
 async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
     if "topic" not in query:
         raise QueryInvalid("which topic? say topic=")
-    wanted = topic_filter(query)
-    if wanted.text.startswith("$"):
-        raise OrderError(f"{wanted.text}: topics that begin with $ are the broker's own")
+    selected = topic_filter(query)
+    if selected.text.startswith("$"):
+        raise OrderError(f"{selected.text}: topics that begin with $ are the broker's own")
     frontend, cleared = view.frontend, 0
     is_all = True
     try:
-        for place, publication in enumerate(frontend.retained.walk(wanted)):
-            if place % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+        for visited, publication in enumerate(frontend.retained.walk(selected)):
+            if visited % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
                 await asyncio.sleep(0)
             if publication is None:
                 continue
@@ -96,20 +98,20 @@ async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
             clear_retained(frontend, publication.topic, clock())
             cleared += 1
             if cleared % CLEARED_AT_ONCE == 0:
-                _turn(view)
+                _flush(view)
                 await asyncio.sleep(0)
     except RetainedClearError as error:
         raise RetainedClearError(f"{cleared} were cleared, then: {error}") from error
     finally:
-        _turn(view)
+        _flush(view)
         if cleared:
             text = "an operator cleared retained messages"
-            view.operator_log.log(Level.WARNING, "retained-cleared", text, topic=wanted.text, count=cleared)
+            view.operator_log.log(Level.WARNING, "retained-cleared", text, topic=selected.text, count=cleared)
     await wait_until_synced(view)
-    return {"topic": wanted.text, "cleared": cleared, "is_all": is_all}
+    return {"topic": selected.text, "cleared": cleared, "is_all": is_all}
 
 
-def _turn(view: GatewayView) -> None:
+def _flush(view: GatewayView) -> None:
     view.reactor.schedule_flush()
     view.reactor.arm_timer()
 

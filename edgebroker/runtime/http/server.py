@@ -23,19 +23,21 @@ from edgebroker.runtime.listeners.bind_error import describe_bind_error
 from edgebroker.runtime.listeners.local_names import names_this_machine
 
 CONNECTIONS_MAX: Final = 32
-"""Scrapers, people, and traces: each waits for its answer alone. More are refused with 503."""
+"""Scrapers, people and traces share these; each has one request. Further connections are refused with 503."""
 REQUEST_BYTES_MAX: Final = 8 * 1024
-"""Request line and headers. Ours have 200 bytes; a browser with cookies for other ports of the host sends 2 KiB."""
+"""Request line and headers. Those of our clients have 200 bytes; a browser with cookies for other ports of the host
+sends 2 KiB.
+"""
 REQUEST_S: Final = 5.0
-"""A request that is not whole by then is a slow loris, or nobody."""
+"""Time for a complete request; a slower one is a Slowloris attack, or a client that died."""
 ANSWER_S: Final = 30.0
-"""An answer that is not taken by then never is. A stream has as long for each of its parts."""
+"""Time for the peer to take a response; for a stream, each of its parts."""
 BUFFER_BYTES: Final = 64 * 1024
-"""Above this a stream waits for its reader."""
+"""Write buffer above which a stream waits for the peer to read."""
 VERSIONS: Final = (b"1.0", b"1.1")
 METHODS: Final = (b"GET", b"HEAD")
 ORDER_HEADER: Final = "Edgebroker-Control"
-"""A header that no page of a browser may send to another site without asking first, which is not answered."""
+"""Required for orders. A web page can send it to another site only after a CORS preflight, which we do not answer."""
 HEADERS: Final = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
 
 Body = bytes | AsyncGenerator[bytes, None]
@@ -43,7 +45,7 @@ Body = bytes | AsyncGenerator[bytes, None]
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What a page says. A body that comes by and by is a stream, sent in chunks until it ends or the reader goes."""
+    """A status, a media type and a body. A generator as body is sent in chunks."""
 
     status: HTTPStatus
     content_type: str
@@ -51,38 +53,40 @@ class HttpResponse:
 
 
 def text_response(status: HTTPStatus, text: str) -> HttpResponse:
-    """One line for people."""
+    """Returns a response of one line for people."""
     return HttpResponse(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 HttpHandler = Callable[[str], Awaitable[HttpResponse]]
-"""From the target of a request (path and query) to its answer."""
+"""Returns the response to the target of a request (path and query)."""
 
 
 class HttpServer:
-    """The listening socket, and the connections it accepted."""
+    """The listening socket and the connections it accepted."""
 
     def __init__(
         self,
-        pages: HttpHandler,
+        handler: HttpHandler,
         request_s: float = REQUEST_S,
         answer_s: float = ANSWER_S,
         access: HttpAccess | None = None,
     ) -> None:
-        self.handler = pages
+        self.handler = handler
         self.order_handlers: dict[str, HttpHandler] = {}
-        """By path, what does something: POST, and with the header CONTROL."""
+        """Path -> handler of POST, for requests with `ORDER_HEADER`."""
         self.access = access
-        """Who may ask; None: everybody."""
+        """The tokens that authorize requests; None: all are authorized."""
         self.request_s = request_s
         self.answer_s = answer_s
         self.connections: set[HttpConnection] = set()
         self.is_local = True
-        """Whether only this machine can reach us. Then requests must name it too, see `Visit`."""
+        """Whether the socket is bound to loopback addresses only. Then the Host of a request must name this machine,
+        too: otherwise a web page could reach the server by DNS rebinding.
+        """
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Begin to answer; returns the address. Raises CannotListen."""
+        """Starts listening; returns the address and port. Raises CannotListen."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: HttpConnection(self), host, port, backlog=CONNECTIONS_MAX)
@@ -93,45 +97,45 @@ class HttpServer:
         return addresses[0][0], addresses[0][1]
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Closes the listening socket and all connections."""
         if self._server is not None:
             self._server.close()
-        for visit in list(self.connections):
-            visit.abort()
+        for connection in list(self.connections):
+            connection.abort()
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection: one request, one answer. Where only this machine can reach us, Host must say so."""
+    """One connection: one request and one response."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
-        self._answering: asyncio.Task[None] | None = None
+        self._response_task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._received = 0
         self._is_head = False
-        self._is_over = False
-        self._may_write = asyncio.Event()
-        self._may_write.set()
+        self._is_responded = False
+        self._is_writable = asyncio.Event()
+        self._is_writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody dialled."""
+        """Admits the connection, or refuses it if there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
         self._server.connections.add(self)
         self._set_deadline(self._server.request_s)
         if len(self._server.connections) > 2 * CONNECTIONS_MAX:
-            self.abort()  # no word even of that: each who hears it holds a descriptor until it hangs up
+            self.abort()  # even the refusal would keep a descriptor open until the peer closes
         elif len(self._server.connections) > CONNECTIONS_MAX:
             self._respond(
                 text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"at most {CONNECTIONS_MAX} connections at one time")
             )
 
     def data_received(self, data: bytes) -> None:
-        """A part of the request; what comes after it is of no interest."""
-        if self._answering is not None or self._is_over:
+        """Parses the request; bytes after it are ignored."""
+        if self._response_task is not None or self._is_responded:
             return
-        data = data[: REQUEST_BYTES_MAX + 1 - self._received]  # h11 bounds only what is not whole
+        data = data[: REQUEST_BYTES_MAX + 1 - self._received]  # h11 limits only incomplete requests
         self._received += len(data)
         try:
             self._http.receive_data(data)
@@ -143,81 +147,81 @@ class HttpConnection(asyncio.Protocol):
             self._is_head = event.method == b"HEAD"
             self._transport.pause_reading()
             self._set_deadline(self._server.answer_s)
-            self._answering = asyncio.get_running_loop().create_task(self._answer(event))
-            self._answering.add_done_callback(self._answered)
+            self._response_task = asyncio.get_running_loop().create_task(self._handle(event))
+            self._response_task.add_done_callback(self._on_response_done)
 
     def pause_writing(self) -> None:
-        """The reader does not take what we say."""
-        self._may_write.clear()
+        """Lets a stream wait: the write buffer is full."""
+        self._is_writable.clear()
 
     def resume_writing(self) -> None:
-        """It does again."""
-        self._may_write.set()
+        """Lets a stream continue."""
+        self._is_writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever it was is gone, and needs no answer."""
+        """Cancels the response: the connection has ended."""
         self._server.connections.discard(self)
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._response_task is not None:
+            self._response_task.cancel()
 
     def abort(self) -> None:
-        """Hang up."""
+        """Closes the connection at once."""
         self._transport.abort()
 
-    async def _answer(self, request: h11.Request) -> None:
+    async def _handle(self, request: h11.Request) -> None:
         if request.http_version not in VERSIONS:
-            answer = text_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and 1.1 are spoken here")
-        elif request.method not in METHODS and self._control(request) is None:
-            answer = text_response(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
+            response = text_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and 1.1 are spoken here")
+        elif request.method not in METHODS and self._order_handler(request) is None:
+            response = text_response(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered")
         elif self._server.is_local and not names_this_machine(_header(request, b"host")):
-            answer = text_response(
+            response = text_response(
                 HTTPStatus.FORBIDDEN, "only requests to localhost, 127.0.0.1 or [::1] are answered here"
             )
-        elif not self._is_admitted(request):
-            answer = text_response(HTTPStatus.UNAUTHORIZED, "this door wants a token: Authorization: Bearer TOKEN")
-        elif (control := self._control(request)) is None:
-            answer = await self._server.handler(_target_of(request))
+        elif not self._is_authorized(request):
+            response = text_response(HTTPStatus.UNAUTHORIZED, "this door wants a token: Authorization: Bearer TOKEN")
+        elif (order_handler := self._order_handler(request)) is None:
+            response = await self._server.handler(_target_of(request))
         elif self._server.access is None and not self._server.is_local:
-            answer = text_response(
+            response = text_response(
                 HTTPStatus.FORBIDDEN, "what changes something wants a token here: set http.token_file"
             )
         elif not _header(request, ORDER_HEADER.lower().encode()):
-            answer = text_response(
+            response = text_response(
                 HTTPStatus.FORBIDDEN, f"whoever wants something done sends the header {ORDER_HEADER}: 1"
             )
         else:
-            answer = await control(_target_of(request))
-        if isinstance(answer.body, bytes):
-            self._respond(answer)
+            response = await order_handler(_target_of(request))
+        if isinstance(response.body, bytes):
+            self._respond(response)
         else:
-            await self._stream(request, answer, answer.body)
+            await self._stream(request, response, response.body)
 
-    def _control(self, request: h11.Request) -> HttpHandler | None:
+    def _order_handler(self, request: h11.Request) -> HttpHandler | None:
         is_post = request.method == b"POST"
         return self._server.order_handlers.get(_target_of(request).partition("?")[0]) if is_post else None
 
-    def _is_admitted(self, request: h11.Request) -> bool:
+    def _is_authorized(self, request: h11.Request) -> bool:
         access = self._server.access
         return access is None or access.admits(_target_of(request), _header(request, b"authorization"))
 
-    async def _stream(self, request: h11.Request, answer: HttpResponse, parts: AsyncGenerator[bytes, None]) -> None:
-        # From here on the reader may say nothing but good-bye; only by reading do we hear that.
+    async def _stream(self, request: h11.Request, response: HttpResponse, parts: AsyncGenerator[bytes, None]) -> None:
+        # From here on the peer sends nothing but its FIN, which only reading notices.
         self._transport.resume_reading()
-        self._begin(answer, [])
+        self._send_header(response, [])
         async with aclosing(parts):
             while not self._is_head and (part := await anext(parts, None)) is not None:
-                if not self._is_admitted(request):  # its token was taken away meanwhile
+                if not self._is_authorized(request):  # its token was removed meanwhile
                     self.abort()
                     return
                 self._send(h11.Data(data=part))
                 self._set_deadline(self._server.answer_s)
-                await self._may_write.wait()
+                await self._is_writable.wait()
         self._send(h11.EndOfMessage())
         self._close_gracefully()
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _on_response_done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
         loop = asyncio.get_running_loop()
@@ -227,35 +231,35 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.abort()
 
-    def _respond(self, answer: HttpResponse) -> None:
-        """Send a whole answer, and close when it has left."""
-        assert isinstance(answer.body, bytes)
-        self._begin(answer, [("Content-Length", str(len(answer.body)))])
+    def _respond(self, response: HttpResponse) -> None:
+        """Sends a whole response, then closes."""
+        assert isinstance(response.body, bytes)
+        self._send_header(response, [("Content-Length", str(len(response.body)))])
         if not self._is_head:
-            self._send(h11.Data(data=answer.body))
+            self._send(h11.Data(data=response.body))
         self._send(h11.EndOfMessage())
         self._close_gracefully()
 
     def _close_gracefully(self) -> None:
-        """Close when everything has left and the peer has closed too, or its time is over.
+        """Closes when everything is sent and the peer has closed too, or at the deadline.
 
-        Were we to close while bytes of it are on their way, the system would answer them with a reset, and the reset
-        may overtake our answer.
+        A close while request bytes are on their way would be answered with a TCP reset, which may overtake the
+        response.
         """
-        self._is_over = True
+        self._is_responded = True
         try:
             self._transport.write_eof()
-        except OSError:  # ENOTCONN: whoever asked has hung up, which we have not been told yet
+        except OSError:  # ENOTCONN: the peer has closed, and `connection_lost` is about to be called
             self.abort()
             return
         self._transport.resume_reading()
 
-    def _begin(self, answer: HttpResponse, headers: list[tuple[str, str]]) -> None:
-        headers = [("Content-Type", answer.content_type), *headers, *HEADERS]
-        if answer.status is HTTPStatus.UNAUTHORIZED:
+    def _send_header(self, response: HttpResponse, headers: list[tuple[str, str]]) -> None:
+        headers = [("Content-Type", response.content_type), *headers, *HEADERS]
+        if response.status is HTTPStatus.UNAUTHORIZED:
             headers.append(CHALLENGE)
-        reason = answer.status.phrase.encode()
-        self._send(h11.Response(status_code=answer.status, headers=headers, reason=reason))
+        reason = response.status.phrase.encode()
+        self._send(h11.Response(status_code=response.status, headers=headers, reason=reason))
 
     def _send(self, event: h11.Event) -> None:
         data = self._http.send(event)
@@ -263,14 +267,14 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def _set_deadline(self, seconds: float) -> None:
-        """Hang up unless this is called again, or the connection ends, in so many seconds."""
+        """Aborts the connection after *seconds*, unless this is called again before."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
 
-def _header(request: h11.Request, wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in request.headers if name == wanted), "")
+def _header(request: h11.Request, lower_name: bytes) -> str:
+    return next((value.decode("latin-1") for name, value in request.headers if name == lower_name), "")
 
 
 def _target_of(request: h11.Request) -> str:
