@@ -85,9 +85,9 @@ def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:
 def test_a_gateway_takes_part_as_its_settings_say(settings: Settings) -> None:
     asked = Settings.parse('[overlay]\ntopology = "t"\nrouting = "dynamic"\nlease_s = 259200\n', "f.toml", Path())
     overlay = replace(asked.overlay, topology=settings.overlay.topology)
-    ways = load_membership(replace(settings, overlay=overlay)).ways
+    ways = load_membership(replace(settings, overlay=overlay)).options
     assert (ways.is_dynamic, ways.lease_s) == (True, 259_200)
-    assert load_membership(settings).ways == DEFAULT_OPTIONS
+    assert load_membership(settings).options == DEFAULT_OPTIONS
 
 
 def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, settings: Settings) -> None:

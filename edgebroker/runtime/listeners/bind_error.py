@@ -7,9 +7,9 @@ import socket
 
 
 def describe_bind_error(address: str, error: OSError | UnicodeError, option: str) -> str:
-    """*address* as people write it; *option* is where they choose another port.
+    """Returns a message for people. *address*: what could not be bound; *option*: what chooses another port.
 
-    A UnicodeError is what the system's resolver is not even asked about: a name with an empty part, or a long one.
+    A UnicodeError means that the host name has an empty or too long label, so that the resolver was not asked.
     """
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"cannot listen on {address}: no such host"

@@ -12,7 +12,9 @@ from edgebroker.runtime.operator_log import Level, OperatorLog
 
 
 class ConnectionRefusalCause(enum.Enum):
-    """Why a client was turned away. The value is the code in the operator's log, and the label in metrics."""
+    """Why a connection was refused before its CONNECT. The value is the code in the operator's log and the label in
+    metrics.
+    """
 
     PLAIN = "no-tls"
     HANDSHAKE = "tls-handshake"
@@ -27,22 +29,22 @@ class ConnectionRefusalCause(enum.Enum):
 
 
 class ConnectionRefusals:
-    """`counts` has every one; the log tells a few of each cause a minute: a scan knocks a thousand times a second."""
+    """Counts all refusals and logs a few of each cause a minute: a port scan causes a thousand a second."""
 
-    def __init__(self, log: OperatorLog) -> None:
+    def __init__(self, operator_log: OperatorLog) -> None:
         self.counts: Counter[ConnectionRefusalCause] = Counter()
-        self._log = log
+        self._operator_log = operator_log
 
     def record(self, cause: ConnectionRefusalCause, listener: str, peer: str, why: str) -> None:
-        """A client at *peer* was turned away by *listener*."""
+        """Records that *listener* refused a client at *peer*."""
         self.counts[cause] += 1
-        self._log.log(Level.WARNING, cause.value, f"turned away: {why}", listener=listener, peer=peer)
+        self._operator_log.log(Level.WARNING, cause.value, f"turned away: {why}", listener=listener, peer=peer)
 
 
 class Layer:
-    """A protocol to what is `below` (a socket, or another layer), a transport to what is `above`.
+    """A protocol for the transport `below` (a socket, or another layer), and a transport for the protocol `above`.
 
-    As it stands, it passes everything on. Whoever closes from above is done at once; what is below sees to the rest.
+    This base class passes everything on. A close from above ends the upper layer at once; the lower one sends the rest.
     """
 
     __slots__ = ("above", "below", "client_protocol")
@@ -55,47 +57,48 @@ class Layer:
     # -- a protocol ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Transport) -> None:
-        """A client dialled."""
+        """Reports the connection to the upper layer."""
         self.below = transport
         self.above.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Passes *data* up."""
         self.above.data_received(data)
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write."""
+        """Reports that the write buffer is full."""
         self.above.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Reports that the write buffer has room again."""
         self.above.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whichever side."""
+        """Reports that the socket is closed."""
         self.above.connection_lost(exc)
-        del self.above, self.client_protocol  # they hold us: else the collector would have to find all of us
+        # they refer to us: the reference cycle would have to wait for the garbage collector
+        del self.above, self.client_protocol
 
     # -- a transport --------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send *data*."""
+        """Sends *data*."""
         self.below.write(data)
 
     def close(self) -> None:
-        """Send what was given, then close."""
+        """Closes after everything written is sent."""
         self.below.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Closes at once."""
         self.below.abort()
 
     def pause_reading(self) -> None:
-        """Nothing more, until `resume_reading`; what has arrived here already may still go up."""
+        """Stops reading until `resume_reading`; data received before may still be passed up."""
         self.below.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Resumes reading."""
         self.below.resume_reading()
 
     def is_closing(self) -> bool:
@@ -105,9 +108,9 @@ class Layer:
         return int(self.below.get_write_buffer_size())
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Above *high* unsent bytes the door is told to pause."""
+        """Sets the number of unsent bytes above which `pause_writing` is called."""
         self.below.set_write_buffer_limits(high=high)
 
     def get_extra_info(self, name: str) -> Any:
-        """As of a transport: `peername`, `socket`."""
+        """As for an asyncio transport: `peername`, `socket`."""
         return self.below.get_extra_info(name)

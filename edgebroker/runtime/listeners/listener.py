@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def bind_unix_socket(path: Path, mode: int, backlog: int) -> socket.socket:
-    """A listening socket at *path*. A file that a broker left behind is replaced. Raises CannotListen.
+    """Returns a listening socket at *path*. A file that an earlier broker left is replaced. Raises CannotListen.
 
-    It gets its mode under another name: at *path* nobody can find it sooner.
+    The socket gets its mode under another name, so that no client can connect before.
     """
-    _must_be_free(path)
+    _check_path_free(path)
     new = path.with_name(f"{path.name}.new")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -51,22 +51,22 @@ def bind_unix_socket(path: Path, mode: int, backlog: int) -> socket.socket:
 
 
 def remove_unix_socket(path: Path, inode: int) -> None:
-    """Take away the file, unless it is another's by now."""
+    """Removes the file at *path*, unless it is another one by now."""
     with suppress(OSError):
         if path.lstat().st_ino == inode:
             path.unlink()
 
 
 def unix_peer_name(connected: socket.socket) -> str:
-    """Who is at the other end, as far as the system says."""
+    """Returns the user and process of the peer, as far as the system reports them."""
     if not hasattr(socket, "SO_PEERCRED"):
         return "unix socket"
     pid, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return f"unix:uid={user},pid={pid}"
 
 
-def _must_be_free(path: Path) -> None:
-    """Nothing is there, or a socket where nobody answers. Raises CannotListen."""
+def _check_path_free(path: Path) -> None:
+    """Checks that *path* does not exist, or is a socket on which nobody listens. Raises CannotListen."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -83,47 +83,47 @@ def _must_be_free(path: Path) -> None:
         raise CannotListen(f"cannot listen on {path}: {why}")
 
 
-BACKLOG: Final = 1_024  # connections the kernel holds while we are busy: a site's worth of devices after a power cut
-RETRY_S: Final = 1.0  # after the system had no room for another socket
+BACKLOG: Final = 1_024  # pending connections while we are busy: a site's worth of devices after a power cut
+RETRY_S: Final = 1.0  # after the system had no resources for another socket
 
 
 class Acceptor:
-    """Accepts whoever dials one of *sockets*, and gives it the protocol that *stack* makes."""
+    """Accepts connections on *sockets*, and gives each the protocol that *stack* makes."""
 
     def __init__(
         self,
         sockets: Iterable[socket.socket],
         stack: Callable[[], StreamProtocol],
-        watch: SocketPoller,
+        poller: SocketPoller,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.sockets = list(sockets)
         self._stack = stack
-        self._watch = watch
+        self._poller = poller
         self._loop = loop
         for listening in self.sockets:
-            self._serve(listening)
+            self._listen(listening)
 
     def set_port_shared(self, is_shared: bool) -> None:
-        """Whether another socket of ours may listen at the port of these, until they are closed."""
+        """Sets whether another socket of ours may listen at the same port."""
         for listening in self.sockets:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
 
     def close(self) -> None:
-        """Accept nobody any more. Who is in stays."""
+        """Closes the listening sockets; connections stay."""
         for listening in self.sockets:
-            self._watch.listen(listening.fileno(), None)
+            self._poller.listen(listening.fileno(), None)
             listening.close()
         self.sockets = []
 
-    def _serve(self, listening: socket.socket) -> None:
-        if listening in self.sockets:  # else it was closed while it paused
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self.sockets:  # otherwise it was closed during the pause
             try:
-                self._watch.listen(listening.fileno(), lambda: self._knocked(listening))
-            except OSError as error:  # the system watches no more sockets
-                self._wait(listening, error)
+                self._poller.listen(listening.fileno(), lambda: self._on_readable(listening))
+            except OSError as error:  # the poller has no room for another socket
+                self._retry_later(listening, error)
 
-    def _knocked(self, listening: socket.socket) -> SocketStream | None:
+    def _on_readable(self, listening: socket.socket) -> SocketStream | None:
         try:
             return self._accept(listening)
         except Exception as error:
@@ -136,41 +136,41 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as error:  # no descriptor or no memory is left
-            self._watch.listen(listening.fileno(), None)
-            self._wait(listening, error)
+            self._poller.listen(listening.fileno(), None)
+            self._retry_later(listening, error)
             return None
         connected.setblocking(False)
-        return SocketStream(connected, self._watch, self._stack(), self._loop, peer)
+        return SocketStream(connected, self._poller, self._stack(), self._loop, peer)
 
-    def _wait(self, listening: socket.socket, error: OSError) -> None:
+    def _retry_later(self, listening: socket.socket, error: OSError) -> None:
         self._loop.call_exception_handler({"message": "edgebroker: nobody can come in now", "exception": error})
-        self._loop.call_later(RETRY_S, self._serve, listening)
+        self._loop.call_later(RETRY_S, self._listen, listening)
 
 
 async def open_sockets(host: str, port: int, is_shared: bool = False) -> list[socket.socket]:
-    """A listening socket for each address of *host*; empty: of this machine. Raises OSError; then there is none.
+    """Returns a listening socket for each address of *host*; empty: all addresses of this machine.
 
-    *is_shared*: there may be a `Hall` at this port that shares it, and is about to be closed.
+    *is_shared*: an `Acceptor` with the same port is about to be closed. Raises OSError; then all sockets are closed.
     """
-    ask, stream, flags = socket.getaddrinfo, socket.SOCK_STREAM, socket.AI_PASSIVE
+    getaddrinfo, stream, flags = socket.getaddrinfo, socket.SOCK_STREAM, socket.AI_PASSIVE
     try:
-        # As bytes: to look at a text for IDNA takes tables of 0.3 MiB.
-        found = ask(host.encode() or None, port, type=stream, flags=flags | socket.AI_NUMERICHOST)
+        # As bytes: the check of a str for IDNA loads tables of 0.3 MiB.
+        addresses = getaddrinfo(host.encode() or None, port, type=stream, flags=flags | socket.AI_NUMERICHOST)
     except socket.gaierror:  # a name: who knows it may be asked over the network, which takes time
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=stream, flags=flags)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=stream, flags=flags)
     opened: list[socket.socket] = []
     try:
-        for family, _, protocol, _, address in dict.fromkeys(found):
+        for family, _, protocol, _, address in dict.fromkeys(addresses):
             try:
                 listening = socket.socket(family, stream, protocol)
-            except OSError:  # this machine has no addresses of such a family
+            except OSError:  # this machine does not support the address family
                 continue
             opened.append(listening)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, is_shared)
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for all who are accepted
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by accepted sockets
             listening.setblocking(False)
             listening.bind(address)
             listening.listen(BACKLOG)
@@ -184,17 +184,17 @@ async def open_sockets(host: str, port: int, is_shared: bool = False) -> list[so
     return opened
 
 
-FOUND: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")
-"""Where a client on this machine looks that is told no host."""
+DEFAULT_HOSTS: Final = ("127.0.0.1", "::1", "0.0.0.0", "::")
+"""Addresses that a local client reaches without naming a host."""
 
 
 class Listener:
-    """Accepts clients at one address. Its other settings may change while it does, for those who come later."""
+    """Accepts clients at one address. Its other settings may change while it is open; new connections get them."""
 
     def __init__(self, reactor: Reactor, number: int, refusals: ConnectionRefusals) -> None:
         self.host = ""
         self.port = 0
-        """What the system chose, if the settings say 0."""
+        """The port that the system chose, if the settings have 0."""
         self.connections = 0
         self.context = ListenerContext(number=number)
         self.tls: ListenerTls | None = None
@@ -204,29 +204,30 @@ class Listener:
         self._refusals = refusals
         self._acceptor: Acceptor | None = None
         self._inode = 0
-        self._is_local = False  # only this machine can reach its addresses
+        self._is_local = False  # bound to loopback addresses only
 
     async def open(self, settings: ListenerSettings, tls: ListenerTls | None, leaving: Sequence[Listener] = ()) -> None:
-        """Begin to accept. Raises CannotListen.
+        """Starts to accept clients. Raises CannotListen.
 
-        Those of *leaving* have the same port, go on until they are closed, and are no hindrance.
+        *leaving*: listeners at the same port that stay open until they are closed later.
         """
         if settings.path is not None:
             listening = bind_unix_socket(settings.path, int(settings.path_mode, 8), BACKLOG)
             self._inode = settings.path.lstat().st_ino
             sockets = [listening]
         else:
-            halls = [each._acceptor for each in leaving if each._acceptor is not None]
-            for hall in halls:
-                hall.set_port_shared(True)
+            acceptors = [listener._acceptor for listener in leaving if listener._acceptor is not None]
+            for acceptor in acceptors:
+                acceptor.set_port_shared(True)
             try:
-                sockets = await open_sockets(settings.host, settings.port, bool(halls))
+                sockets = await open_sockets(settings.host, settings.port, bool(acceptors))
             except (OSError, UnicodeError) as error:
                 raise CannotListen(describe_bind_error(settings.address, error, "--port or listener.port")) from error
             finally:
-                for hall in halls:
-                    hall.set_port_shared(False)
-            names = [one.getsockname() for one in sockets]  # several, where a name has several addresses
+                for acceptor in acceptors:
+                    acceptor.set_port_shared(False)
+            # several if a host name has several addresses
+            names = [listening_socket.getsockname() for listening_socket in sockets]
             self.host, self.port = names[0][:2]
             self._is_local = all(ipaddress.ip_address(name[0].partition("%")[0]).is_loopback for name in names)
         self._acceptor = Acceptor(sockets, self._stack, self._reactor.poller, asyncio.get_running_loop())
@@ -234,9 +235,9 @@ class Listener:
         self.update(settings, tls)
 
     def update(self, settings: ListenerSettings, tls: ListenerTls | None) -> None:
-        """Whoever comes from now on finds these terms. The address is that of before."""
+        """Sets the settings for future connections. The address stays the same."""
         if settings.path is not None and settings.path_mode != self.settings.path_mode:
-            with suppress(OSError):  # somebody took the file away; then nobody comes in by it at all
+            with suppress(OSError):  # the file was deleted, so no client can connect
                 settings.path.chmod(int(settings.path_mode, 8))
         self.settings = settings
         self.tls = tls
@@ -249,7 +250,7 @@ class Listener:
 
     @property
     def label(self) -> str:
-        """What people call it: its name, else its address."""
+        """Its name for people: from the settings, or its address."""
         settings = self.settings
         if settings.name is not None or settings.path is not None or not self.host:
             return settings.label
@@ -257,24 +258,24 @@ class Listener:
 
     def __str__(self) -> str:
         settings = self.settings
-        carrier = "WebSocket" if settings.protocol == "websocket" else ""
-        how = " and ".join(filter(None, (carrier, "TLS" if settings.is_tls else "")))
+        websocket = "WebSocket" if settings.protocol == "websocket" else ""
+        how = " and ".join(filter(None, (websocket, "TLS" if settings.is_tls else "")))
         where = str(settings.path) if settings.path is not None else hostport(self.host, self.port)
         return f"{where} (MQTT 3.1.1 and 5{f' over {how}' if how else ''})"
 
     @property
     def hint(self) -> str:
-        """The options with which Mosquitto's clients find this listener; empty if it needs more than an address."""
+        """Options with which Mosquitto's clients connect to this listener; empty if it needs more than an address."""
         settings = self.settings
         is_plain = settings.protocol == "mqtt" and not settings.is_tls and not settings.proxy_protocol
         if not is_plain or not self.context.is_anonymous:
             return ""
         if settings.path is not None:
             return f"--unix {settings.path}"
-        return f"-p {self.port}" if self.host in FOUND else f"-h {self.host} -p {self.port}"
+        return f"-p {self.port}" if self.host in DEFAULT_HOSTS else f"-h {self.host} -p {self.port}"
 
     def described(self) -> dict[str, Any]:
-        """Where and how, for programs."""
+        """Returns address and protocol as JSON values."""
         settings = self.settings
         place = {"host": self.host, "port": self.port} if settings.path is None else {"path": str(settings.path)}
         return {"name": self.label, **place, "protocol": settings.protocol, "tls": settings.is_tls}
@@ -285,17 +286,17 @@ class Listener:
         return self._acceptor is not None
 
     def close(self) -> None:
-        """Accept nobody any more. Who is in stays."""
+        """Stops to accept clients; connections stay."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
             if self.settings.path is not None:
                 remove_unix_socket(self.settings.path, self._inode)
 
-    # -- for doors ----------------------------------------------------------------------------------------------
+    # -- callbacks of client protocols -----------------------------------------------------------------------------
 
     def peer(self, transport: Transport) -> str:
-        """Who is at the other end."""
+        """Returns the peer's address as text."""
         name = transport.get_extra_info("peername")
         if name:
             return hostport(*name[:2])
@@ -304,7 +305,7 @@ class Listener:
         return "?"
 
     def client_connected(self, connection: Connection) -> bool:
-        """A client is there; whether there is room for it."""
+        """Counts a client. Returns False if the limit of connections is exceeded."""
         self.connections += 1
         most = self.settings.connections_max
         if most is None or self.connections <= most:
@@ -313,17 +314,18 @@ class Listener:
         return False
 
     def client_disconnected(self) -> None:
-        """It is gone."""
+        """Counts the end of a connection."""
         self.connections -= 1
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _stack(self) -> StreamProtocol:
-        """What a new socket talks to."""
+        """Returns the protocols for a new socket, the lowest one."""
         top: ClientProtocol | Layer = ClientProtocol(self._reactor, self)
         settings = self.settings
         if settings.protocol == "websocket":
-            from edgebroker.runtime.listeners.websocket import WebSocketLayer  # 0.8 MiB, 15 ms: who uses it
+            # 0.8 MiB and 15 ms, loaded when it is used
+            from edgebroker.runtime.listeners.websocket import WebSocketLayer
 
             top = WebSocketLayer(top, settings, self._refusals, self._is_local and not settings.proxy_protocol)
         if self.tls is not None:
@@ -334,17 +336,19 @@ class Listener:
             from edgebroker.runtime.listeners.proxy import ProxyLayer
 
             tls = self.tls
-            top = ProxyLayer(top, settings, self.label, self._refusals, lambda: self._is_as_it_was(settings, tls))
+            top = ProxyLayer(top, settings, self.label, self._refusals, lambda: self._is_unchanged(settings, tls))
         return top
 
-    def _is_as_it_was(self, settings: ListenerSettings, tls: ListenerTls | None) -> bool:
-        """Whether it is open, on the same terms: who is behind a proxy is here only when the header has come."""
+    def _is_unchanged(self, settings: ListenerSettings, tls: ListenerTls | None) -> bool:
+        """Whether the listener is open with the same settings: a client behind a proxy counts only from its PROXY
+        header on.
+        """
         return self.is_open and self.settings == settings and self.tls is tls
 
     def _allows_anonymous(self) -> bool:
-        """Whether who names no user may come in: if nobody says, from this machine alone.
+        """Whether clients without user name are admitted; by default only from this machine.
 
-        Behind a proxy everybody seems to come from the proxy's machine, which may be ours.
+        Behind a proxy every client seems to connect from the proxy's machine, which may be ours.
         """
         settings = self.settings
         if settings.anonymous is not None:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from edgebroker.runtime.listeners.tls import ListenerTls
 
 EXPIRY_DAYS = 21
-"""A certificate that expires sooner is told: time for somebody to read it, also after a holiday."""
+"""Certificates that expire sooner are logged: time enough for an operator to react, even after a holiday."""
 
 
 class Listeners:
-    """Opens and closes them together."""
+    """Opens, changes and closes all listeners of a gateway together."""
 
-    def __init__(self, reactor: Reactor, log: OperatorLog) -> None:
-        self.refusals = ConnectionRefusals(log)
-        self._log = log
+    def __init__(self, reactor: Reactor, operator_log: OperatorLog) -> None:
+        self.refusals = ConnectionRefusals(operator_log)
+        self._operator_log = operator_log
         self._reactor = reactor
         self._open: list[Listener] = []
         self._last_number = 0
@@ -39,61 +39,65 @@ class Listeners:
         return iter(self._open)
 
     async def prepare(self, settings: Settings) -> PreparedChange:
-        """Read certificates and open what is new. Raises SettingsRefused, CannotListen; then nothing has changed."""
+        """Reads certificates and opens new listeners.
+
+        Raises SettingsRefused, CannotListen; then nothing has changed.
+        """
         wanted = settings.listeners
         loaded = load_all(wanted)
         identities = ListenerSettings.identities
-        known = dict(zip(identities([listener.settings for listener in self._open]), self._open, strict=True))
-        leaving = [one for identity, one in known.items() if identity not in identities(wanted) and one.port]
-        new: list[Listener] = []
-        then: list[tuple[Listener, ListenerSettings, ListenerTls | None]] = []
+        present = dict(zip(identities([listener.settings for listener in self._open]), self._open, strict=True))
+        kept = identities(wanted)
+        leaving = [other for identity, other in present.items() if identity not in kept and other.port]
+        opened: list[Listener] = []
+        updated: list[tuple[Listener, ListenerSettings, ListenerTls | None]] = []
         try:
-            for identity, one, tls in zip(identities(wanted), wanted, loaded, strict=True):
-                listener = known.pop(identity, None)
+            for identity, new, tls in zip(kept, wanted, loaded, strict=True):
+                listener = present.pop(identity, None)
                 if listener is None:
-                    listener = await self._opened(one, tls, [each for each in leaving if each.port == one.port])
-                    new.append(listener)
-                then.append((listener, one, tls))
+                    listener = await self._open_one(new, tls, [other for other in leaving if other.port == new.port])
+                    opened.append(listener)
+                updated.append((listener, new, tls))
         except BaseException:
-            _close(new)
+            _close(opened)
             raise
 
         def commit() -> Iterator[str]:
-            yield from self._change(then, set(known.values()))
-            self._tell_expiries(wanted, loaded)
+            yield from self._apply(updated, set(present.values()))
+            self._warn_of_expiry(wanted, loaded)
 
-        return PreparedChange(commit, lambda: _close(new))
+        return PreparedChange(commit, lambda: _close(opened))
 
-    def _change(
-        self, then: Sequence[tuple[Listener, ListenerSettings, ListenerTls | None]], gone: set[Listener]
+    def _apply(
+        self, updated: Sequence[tuple[Listener, ListenerSettings, ListenerTls | None]], removed: set[Listener]
     ) -> Iterator[str]:
-        """Let the listeners be those of *then*, and send away who came in by one that is *gone*."""
-        for listener in gone:
+        """Switches to the listeners of *updated*, and disconnects the clients of the *removed* ones."""
+        for listener in removed:
             listener.close()
-            yield from self._send_away(listener, "this listener is closed")
-        for listener, settings, tls in then:
+            yield from self._disconnect(listener, "this listener is closed")
+        for listener, settings, tls in updated:
             if tls is not None and listener.tls is not None and tls.digest != listener.tls.digest:
                 yield f"listener {settings.label}: another certificate, valid until {tls.validity.end:%Y-%m-%d}"
-            had_strangers, had = listener.context.is_anonymous, listener.tls
+            was_anonymous, previous_tls = listener.context.is_anonymous, listener.tls
             listener.update(settings, tls)
-            if had_strangers and not listener.context.is_anonymous:
-                yield from self._send_away(listener, "clients without user name come in here no more", _is_stranger)
-            if tls is not None and had is not None and tls.revoked not in (b"", had.revoked):
+            if was_anonymous and not listener.context.is_anonymous:
+                yield from self._disconnect(listener, "clients without user name come in here no more", _is_anonymous)
+            if tls is not None and previous_tls is not None and tls.revoked not in (b"", previous_tls.revoked):
                 why = "other certificates are revoked: show yours again"
-                yield from self._send_away(listener, why, _may_be_certified)
-        self._open = [listener for listener, _, _ in then]
+                yield from self._disconnect(listener, why, _may_have_certificate)
+        self._open = [listener for listener, _, _ in updated]
 
-    def _send_away(self, listener: Listener, why: str, whom: Callable[[Connection], bool] = bool) -> Iterator[str]:
-        if count := self._reactor.disconnect_clients(listener.context.number, why, whom):
+    def _disconnect(self, listener: Listener, why: str, selects: Callable[[Connection], bool] = bool) -> Iterator[str]:
+        if count := self._reactor.disconnect_clients(listener.context.number, why, selects):
             yield f"listener {listener.label}: {count} clients were sent away"
 
     async def open(self, settings: Sequence[ListenerSettings]) -> None:
-        """Begin to accept everywhere, or nowhere. Raises SettingsRefused, CannotListen."""
+        """Opens all listeners, or none. Raises SettingsRefused, CannotListen."""
         loaded = load_all(settings)
-        self._tell_expiries(settings, loaded)
+        self._warn_of_expiry(settings, loaded)
         try:
-            for one, tls in zip(settings, loaded, strict=True):
-                self._open.append(await self._opened(one, tls))
+            for listener_settings, tls in zip(settings, loaded, strict=True):
+                self._open.append(await self._open_one(listener_settings, tls))
         except BaseException:
             self.close()
             raise
@@ -104,15 +108,15 @@ class Listeners:
         return bool(self._open) and all(listener.is_open for listener in self._open)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Closes all listeners; connections stay."""
         _close(self._open)
         self._open = []
 
-    def _tell_expiries(self, settings: Sequence[ListenerSettings], loaded: Sequence[ListenerTls | None]) -> None:
+    def _warn_of_expiry(self, settings: Sequence[ListenerSettings], loaded: Sequence[ListenerTls | None]) -> None:
         for line in expiries(settings, loaded):
-            self._log.log(Level.WARNING, "certificate", line)
+            self._operator_log.log(Level.WARNING, "certificate", line)
 
-    async def _opened(
+    async def _open_one(
         self, settings: ListenerSettings, tls: ListenerTls | None, leaving: Sequence[Listener] = ()
     ) -> Listener:
         self._last_number += 1
@@ -121,13 +125,15 @@ class Listeners:
         return listener
 
 
-def _is_stranger(connection: Connection) -> bool:
-    """Whether nothing says who the client is; also of one that has not said CONNECT."""
+def _is_anonymous(connection: Connection) -> bool:
+    """Whether the client has no credentials; true also before its CONNECT."""
     return connection.verdict.credential is CredentialKind.NOTHING
 
 
-def _may_be_certified(connection: Connection) -> bool:
-    """Whether it has shown a certificate, or may do so yet: a handshake ends with the list with which it began."""
+def _may_have_certificate(connection: Connection) -> bool:
+    """Whether the client has presented a certificate or is in the handshake, which keeps the old revocation list to its
+    end.
+    """
     return connection.certificate is not None or connection.state is ConnectionState.AWAITING_CONNECT
 
 
@@ -137,7 +143,7 @@ def _close(listeners: Sequence[Listener]) -> None:
 
 
 def load_all(settings: Sequence[ListenerSettings]) -> list[ListenerTls | None]:
-    """The TLS of every listener. Raises SettingsRefused with all that is wrong with their files."""
+    """Returns the TLS of each listener. Raises SettingsRefused with all problems of their files."""
     problems: list[Problem] = []
     loaded: list[ListenerTls | None] = []
     for one in settings:
@@ -151,10 +157,10 @@ def load_all(settings: Sequence[ListenerSettings]) -> list[ListenerTls | None]:
 
 
 def load_one(settings: ListenerSettings) -> ListenerTls | None:
-    """The TLS of a listener. Raises SettingsRefused with all that is wrong with its files."""
+    """Returns the TLS of a listener; None if it has none. Raises SettingsRefused with all problems of its files."""
     if not settings.is_tls:
         return None
-    from edgebroker.runtime.listeners.tls import load_tls  # OpenSSL: 4 MiB that only TLS costs
+    from edgebroker.runtime.listeners.tls import load_tls  # OpenSSL: 4 MiB, only with TLS
 
     return load_tls(settings)
 
@@ -162,7 +168,7 @@ def load_one(settings: ListenerSettings) -> ListenerTls | None:
 def expiries(
     settings: Sequence[ListenerSettings], loaded: Sequence[ListenerTls | None], with_all: bool = False
 ) -> Iterator[str]:
-    """A line for every certificate that has expired or soon will, or is not valid yet; or for all of them."""
+    """Yields a line for each certificate that has expired, will soon, or is not valid yet; *with_all*: for all."""
     now = datetime.now(UTC)
     for one, tls in zip(settings, loaded, strict=True):
         if tls is None:

@@ -25,37 +25,39 @@ from edgebroker.runtime.settings.sections import ListenerSettings
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 HEAD_BYTES: Final = 16
 HEADER_BYTES_MAX: Final = 4_096
-"""Addresses take up to 216 bytes, what TLS told the proxy a few hundred. The format allows 64 KiB."""
+"""Addresses take up to 216 bytes, the TLS information a few hundred. The format allows 64 KiB."""
 LOCAL, PROXY = 0x20, 0x21
 STREAM_IPV4, STREAM_IPV6, STREAM_UNIX = 0x11, 0x21, 0x31
 ADDRESS_BYTES: Final = {STREAM_IPV4: 12, STREAM_IPV6: 36, STREAM_UNIX: 216}
 TLV_TLS, TLV_TLS_COMMON_NAME = 0x20, 0x22
-CLIENT_CERTIFICATE_NOW: Final = 0x02  # PP2_CLIENT_CERT_CONN: shown on this connection
+CLIENT_CERTIFICATE_NOW: Final = 0x02  # PP2_CLIENT_CERT_CONN: presented on this connection
 
 
 class ProxyHeaderError(ValueError):
-    """These bytes are no PROXY header of version 2."""
+    """The bytes are not a PROXY header of version 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """What the proxy says. Without `host` it speaks for itself (LOCAL: a health check), or does not know."""
+    """The contents of a header. Without `host` the proxy connects for itself (LOCAL: a health check), or the client is
+    unknown.
+    """
 
     size: int
     """Of the whole header, in bytes."""
     host: str = ""
     port: int = 0
     is_tls: bool = False
-    """The client spoke TLS to the proxy."""
+    """Whether the client uses TLS to the proxy."""
     common_name: str = ""
-    """From a client certificate that the proxy verified on this connection."""
+    """Of a client certificate that the proxy verified on this connection."""
 
 
 def parse_proxy_header(data: bytes) -> ProxyHeader | None:
-    """The header at the beginning of *data*; None if more bytes are needed. Raises HeaderError."""
+    """Parses the header at the beginning of *data*; None if more bytes are needed. Raises ProxyHeaderError."""
     if not data.startswith(SIGNATURE[: len(data)]) or (len(data) > 12 and not data.startswith(SIGNATURE)):
-        old = data.startswith(b"PROXY "[: len(data)])
-        raise ProxyHeaderError("version 1 of the PROXY protocol; send version 2" if old else "no PROXY header")
+        is_version_1 = data.startswith(b"PROXY "[: len(data)])
+        raise ProxyHeaderError("version 1 of the PROXY protocol; send version 2" if is_version_1 else "no PROXY header")
     if len(data) < HEAD_BYTES:
         return None
     command, family = data[12], data[13]
@@ -68,15 +70,15 @@ def parse_proxy_header(data: bytes) -> ProxyHeader | None:
         return None
     if command == LOCAL:
         return ProxyHeader(size)
-    needed = ADDRESS_BYTES.get(family)
-    if needed is None:
+    address_bytes = ADDRESS_BYTES.get(family)
+    if address_bytes is None:
         if family == 0:
-            return ProxyHeader(size)  # AF_UNSPEC: the proxy does not know either
+            return ProxyHeader(size)  # AF_UNSPEC: unknown to the proxy, too
         raise ProxyHeaderError(f"family and transport 0x{family:02x}: not a stream")
-    if size - HEAD_BYTES < needed:
-        raise ProxyHeaderError(f"{size - HEAD_BYTES} bytes of addresses, {needed} are needed")
+    if size - HEAD_BYTES < address_bytes:
+        raise ProxyHeaderError(f"{size - HEAD_BYTES} bytes of addresses, {address_bytes} are needed")
     host, port = _source(family, data)
-    is_tls, common_name = _tls(data[HEAD_BYTES + needed : size])
+    is_tls, common_name = _tls(data[HEAD_BYTES + address_bytes : size])
     return ProxyHeader(size, host, port, is_tls, common_name)
 
 
@@ -89,36 +91,36 @@ def _source(family: int, data: bytes) -> tuple[str, int]:
 
 
 def _tls(data: bytes) -> tuple[bool, str]:
-    """(whether the client spoke TLS, its verified common name), from the list of type, length and value."""
+    """Returns whether the client uses TLS, and its verified common name, from the list of type, length and value."""
     for kind, value in _values(data):
         if kind == TLV_TLS:
             if len(value) < 5:
                 raise ProxyHeaderError("what TLS said is cut short")
-            said, verified = value[0], int.from_bytes(value[1:5]) == 0
+            flags, is_verified = value[0], int.from_bytes(value[1:5]) == 0
             name = ""
-            if verified and said & CLIENT_CERTIFICATE_NOW:
+            if is_verified and flags & CLIENT_CERTIFICATE_NOW:
                 names = [inner for inner_kind, inner in _values(value[5:]) if inner_kind == TLV_TLS_COMMON_NAME]
                 name = names[0].decode("utf-8", "replace") if names else ""
-            return bool(said & 1), name
+            return bool(flags & 1), name
     return False, ""
 
 
 def _values(data: bytes) -> list[tuple[int, bytes]]:
-    found = []
-    at = 0
-    while at < len(data):
-        end = at + 3 + int.from_bytes(data[at + 1 : at + 3])
-        if at + 3 > len(data) or end > len(data):
+    values = []
+    offset = 0
+    while offset < len(data):
+        end = offset + 3 + int.from_bytes(data[offset + 1 : offset + 3])
+        if offset + 3 > len(data) or end > len(data):
             raise ProxyHeaderError("the values behind the addresses are cut short")
-        found.append((data[at], data[at + 3 : end]))
-        at = end
-    return found
+        values.append((data[offset], data[offset + 3 : end]))
+        offset = end
+    return values
 
 
 class ProxyLayer(Layer):
-    """Lets nobody up before it knows for whom the proxy speaks, or if the terms are others by then."""
+    """Passes nothing up before the PROXY header has arrived. Refuses if the listener has changed by then."""
 
-    __slots__ = ("_alarm", "_head", "_header", "_holds", "_is_over", "_label", "_refusals", "_settings")
+    __slots__ = ("_header", "_is_closed", "_is_unchanged", "_label", "_received", "_refusals", "_settings", "_timeout")
 
     def __init__(
         self,
@@ -126,46 +128,48 @@ class ProxyLayer(Layer):
         settings: ListenerSettings,
         label: str,
         refusals: ConnectionRefusals,
-        holds: Callable[[], bool],
+        is_unchanged: Callable[[], bool],
     ) -> None:
-        """*label* is the listener's, for people.  holds: whether what is above is still what the listener wants."""
+        """*label*: the listener's name for people. is_unchanged: whether the layers above still match the listener's
+        settings.
+        """
         super().__init__(above)
-        self._holds = holds
+        self._is_unchanged = is_unchanged
         self._settings = settings
         self._label = label
         self._refusals = refusals
-        self._head = b""
+        self._received = b""
         self._header: ProxyHeader | None = None
-        self._is_over = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:
-        """A proxy dialled, or somebody who says so."""
+        """Waits for the header, if the peer is a trusted proxy."""
         self.below = transport
         if self._is_trusted():
-            self._alarm = asyncio.get_running_loop().call_later(CONNECT_TIMEOUT_S, self._too_slow)
+            self._timeout = asyncio.get_running_loop().call_later(CONNECT_TIMEOUT_S, self._on_timeout)
         else:
             self._refuse(ConnectionRefusalCause.PROXY_SOURCE, "proxy_sources does not name it")
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the header, then of the client."""
+        """Parses the header, then passes data up."""
         if self._header is not None:
             self.above.data_received(data)
             return
-        if self._is_over:
+        if self._is_closed:
             return
-        self._head += data
+        self._received += data
         try:
-            self._header = parse_proxy_header(self._head)
+            self._header = parse_proxy_header(self._received)
         except ProxyHeaderError as error:
             self._refuse(ConnectionRefusalCause.PROXY_HEADER, str(error))
             return
-        if self._header is not None and not self._holds():
+        if self._header is not None and not self._is_unchanged():
             self._header = None
             self._refuse(ConnectionRefusalCause.PROXY_HEADER, "it came late, and other terms hold at this listener now")
         elif self._header is not None:
-            rest, self._head = self._head[self._header.size :], b""
-            self._introduce(self._header)
+            rest, self._received = self._received[self._header.size :], b""
+            self._accept(self._header)
             if rest:
                 self.above.data_received(rest)
 
@@ -178,13 +182,13 @@ class ProxyLayer(Layer):
             self.above.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whichever side."""
-        self._forget_alarm()
+        """Reports that the socket is closed."""
+        self._cancel_timeout()
         if self._header is not None:
             super().connection_lost(exc)
 
     def get_extra_info(self, name: str) -> Any:
-        """As of a transport; the address is the client's."""
+        """As for an asyncio transport; `peername` is the client's address."""
         if name == "peername" and self._header is not None and self._header.host:
             return self._header.host, self._header.port
         return self.below.get_extra_info(name)
@@ -193,31 +197,31 @@ class ProxyLayer(Layer):
 
     def _is_trusted(self) -> bool:
         if self._settings.path is not None:
-            return True  # the mode of the file says who may
+            return True  # the file's mode controls access
         peer = self.below.get_extra_info("peername")
         if not peer:
-            return False  # it has gone already, and cannot say who it was
+            return False  # closed already, so its address is unknown
         address: Any = ipaddress.ip_address(peer[0].partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         return any(address in network for network in self._settings.proxy_sources)
 
-    def _introduce(self, header: ProxyHeader) -> None:
-        self._forget_alarm()
+    def _accept(self, header: ProxyHeader) -> None:
+        self._cancel_timeout()
         self.above.connection_made(self)
         if header.common_name:
             self.client_protocol.connection.certificate = ClientCertificate(header.common_name)
 
-    def _too_slow(self) -> None:
+    def _on_timeout(self) -> None:
         self._refuse(ConnectionRefusalCause.PROXY_HEADER, f"no header in {CONNECT_TIMEOUT_S} s")
 
     def _refuse(self, cause: ConnectionRefusalCause, why: str) -> None:
-        self._is_over = True
-        self._forget_alarm()
+        self._is_closed = True
+        self._cancel_timeout()
         peer = self.below.get_extra_info("peername")
         self._refusals.record(cause, self._label, hostport(*peer[:2]) if peer else "?", why)
         self.below.abort()
 
-    def _forget_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None

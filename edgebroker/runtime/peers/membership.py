@@ -1,6 +1,6 @@
 """The gateway's membership in a federation: topology, its own name, TLS, and the changes a new topology file brings.
 
-A running gateway takes a new topology file only where peers can change one by one; the rest needs a restart.
+A running gateway accepts a new topology file only where peers can change one by one; the rest needs a restart.
 """
 
 from __future__ import annotations
@@ -41,66 +41,68 @@ class FederationMembership:
     topology: Topology
     name: str
     tls: PeerTls | None
-    """None: nobody proves anything."""
-    ways: FederationOptions = DEFAULT_OPTIONS
+    """None: peers are not authenticated."""
+    options: FederationOptions = DEFAULT_OPTIONS
 
     def join(self, frontend: Frontend, now: Instant, stored: StoredLinks | None) -> None:
-        """Let *frontend*, whose clock is set, be that gateway. *stored*: what its journal says of links."""
+        """Makes *frontend*, whose clock is set, this gateway. *stored*: the state of links in its journal."""
         journal = frontend.journal.storage
-        run = os.urandom(RUN_BYTES)
-        store = run if journal is None else journal.store[:RUN_BYTES]
-        join(frontend, self.topology, self.name, BootIdentity(run, store, random.random), now, stored, self.ways)
+        boot = os.urandom(RUN_BYTES)
+        store = boot if journal is None else journal.store[:RUN_BYTES]
+        join(frontend, self.topology, self.name, BootIdentity(boot, store, random.random), now, stored, self.options)
 
     def rejoin(self, frontend: Frontend, now: Instant) -> FederationMember:
-        """Let *frontend*, which is that gateway in another topology and has left it, go over to this one."""
+        """Moves *frontend*, which has left the old topology, to this one."""
         before = frontend.federation
         assert before is not None
-        run = BootIdentity(os.urandom(RUN_BYTES), before.links.identity.store, random.random)
-        return rejoin(frontend, self.topology, run, now, self.ways)
+        boot = BootIdentity(os.urandom(RUN_BYTES), before.links.identity.store, random.random)
+        return rejoin(frontend, self.topology, boot, now, self.options)
 
 
 def load_membership(settings: Settings) -> FederationMembership:
-    """Read the files of *settings*, which name a topology. Raises SettingsRefused with all that is wrong with them."""
+    """Reads the files that *settings* name. Raises SettingsRefused with all their problems."""
     path, name = settings.overlay.topology, settings.node.name
     assert path is not None
-    topology, proofs = None, None
+    topology, tls = None, None
     problems: list[Problem] = []
     with ProblemCollector(problems):
         topology = _topology(path, name)
     with ProblemCollector(problems):
-        proofs = _load_tls(settings.overlay)
+        tls = _load_tls(settings.overlay)
     if topology is None or problems:
         raise SettingsRefused(problems)
-    ways = replace(DEFAULT_OPTIONS, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
-    return FederationMembership(topology, name, proofs, ways)
+    options = replace(DEFAULT_OPTIONS, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
+    return FederationMembership(topology, name, tls, options)
 
 
 def _topology(path: Path, name: str) -> Topology:
-    """That of the file, which has a gateway of this name. Raises SettingsRefused."""
+    """Returns the topology of the file, which has a gateway *name*. Raises SettingsRefused."""
     topology = load_topology(path)
     try:
         topology.gateway(name)
     except TopologyInvalid as invalid:
-        found = invalid.mistakes[0]
-        problem = Problem(str(path), 0, "gateway", found.reason, f"{found.mend}; --name or node.name says who this is")
+        mistake = invalid.mistakes[0]
+        problem = Problem(
+            str(path), 0, "gateway", mistake.reason, f"{mistake.mend}; --name or node.name says who this is"
+        )
         raise SettingsRefused([problem]) from invalid
     return topology
 
 
 def _load_tls(settings: OverlaySettings) -> PeerTls | None:
-    """What its files say; None if no TLS is set. Raises SettingsRefused."""
+    """Returns the TLS of the settings; None if they have none. Raises SettingsRefused."""
     if not settings.is_tls:
         return None
-    from edgebroker.runtime.peers.tls import load_peer_tls  # OpenSSL: 4 MiB that only TLS costs
+    from edgebroker.runtime.peers.tls import load_peer_tls  # OpenSSL: 4 MiB, only with TLS
 
     return load_peer_tls(settings)
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipChange:
-    """`membership` is what holds from now on; `lines` say what became of each difference.
+    """`membership` is the new one; `lines` describe each difference for the operator.
 
-    `is_new_run`: the gateway has other peers than before, or other terms with them. It meets all of them anew.
+    `is_new_run`: peers, or the terms agreed with them, differ, so that all links are set up anew.
     """
 
     membership: FederationMembership
@@ -109,29 +111,31 @@ class MembershipChange:
 
 
 def prepare_change(old: FederationMembership, settings: Settings) -> MembershipChange:
-    """Read the files again that *settings* name. Raises SettingsRefused: gateways that run cannot take them."""
+    """Reads the files again that *settings* name. Raises SettingsRefused, also for changes that running gateways cannot
+    adopt.
+    """
     path = settings.overlay.topology
     assert path is not None
     new = load_membership(settings)
     changes = difference(old.topology, new.topology)
-    if fixed := [change.text for change in changes if not change.is_live]:
-        mend = "a federation takes that only if all its gateways are stopped, and started with the new file"
-        raise SettingsRefused([Problem(str(path), 0, "", text, mend) for text in fixed])
-    if late := list(_late(old, new.topology, path)):
-        return MembershipChange(replace(new, topology=old.topology), tuple(late), False)
+    if not_live := [change.text for change in changes if not change.is_live]:
+        remedy = "a federation takes that only if all its gateways are stopped, and started with the new file"
+        raise SettingsRefused([Problem(str(path), 0, "", text, remedy) for text in not_live])
+    if deferred := list(_deferred_changes(old, new.topology, path)):
+        return MembershipChange(replace(new, topology=old.topology), tuple(deferred), False)
     lines = tuple(f"topology: {change.text}" for change in changes)
-    return MembershipChange(new, lines, _terms(old) != _terms(new))
+    return MembershipChange(new, lines, _link_terms(old) != _link_terms(new))
 
 
-def _late(old: FederationMembership, topology: Topology, path: Path) -> Iterator[str]:
-    """Why *topology*, which gateways may change to one by one, does not hold before a restart."""
+def _deferred_changes(old: FederationMembership, topology: Topology, path: Path) -> Iterator[str]:
+    """Yields a line for each change of *topology* that takes effect only after a restart."""
     peers = topology.gateway(old.name).peers()
-    for gone in (peer for peer in old.topology.gateway(old.name).peers() if peer not in peers):
-        yield f"topology: {gone} is no peer of this gateway any more in {path}: it holds after a restart"
+    for removed in (peer for peer in old.topology.gateway(old.name).peers() if peer not in peers):
+        yield f"topology: {removed} is no peer of this gateway any more in {path}: it holds after a restart"
 
 
-def _terms(membership: FederationMembership) -> tuple[str, list[tuple[bool, Uplink]]]:
-    """What a gateway has to have agreed on with its peers before it meets them."""
+def _link_terms(membership: FederationMembership) -> tuple[str, list[tuple[bool, Uplink]]]:
+    """Returns what a gateway and its peers must agree on before they set up links."""
     topology, name = membership.topology, membership.name
     connections = [topology.connection(name, peer) for peer in topology.gateway(name).peers()]
-    return topology.digest, [(one.dial.dialler == name, one.uplink) for one in connections]
+    return topology.digest, [(connection.dial.dialler == name, connection.uplink) for connection in connections]

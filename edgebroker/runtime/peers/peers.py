@@ -1,4 +1,4 @@
-"""All connections to the peers of a gateway, accepted and dialled: state, congestion and notices."""
+"""Owns all connections to the peers of a gateway, accepted and dialled; reports their state and congestion."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from edgebroker.runtime.settings.sections import OverlaySettings
 
 
 class CongestionGauge:
-    """The congestion index of each link since somebody last asked; the first time, since the start."""
+    """The congestion index of each link since the previous call; the first time, since the start."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
+        self._previous: dict[str, tuple[int, int]] = {}
 
     def index(self, link: Link) -> float:
-        """(1 + entered) / (1 + left), times what waits; as `overlay.congestion` says."""
-        figures = [lane.figures for lane in link.outbox.queues.values()]
-        entered, left = sum(each.entered for each in figures), sum(each.left for each in figures)
-        before = self._seen.get(link.peer, (0, 0))
-        self._seen[link.peer] = entered, left
-        waiting = sum(each.waiting for each in figures)
+        """Returns (1 + entered) / (1 + left), times the messages waiting; see `overlay.congestion`."""
+        counts = [queue.figures for queue in link.outbox.queues.values()]
+        entered, left = sum(count.entered for count in counts), sum(count.left for count in counts)
+        before = self._previous.get(link.peer, (0, 0))
+        self._previous[link.peer] = entered, left
+        waiting = sum(count.waiting for count in counts)
         return QueueSample(entered - before[0], left - before[1], waiting).congestion_index
 
 
 STRANGERS_MAX: Final = 64
-"""Connections beside one for each peer: whoever dials is a stranger until its hello comes, for 10 s at most."""
-BACKLOG: Final = 64  # connections the kernel holds while we are busy: every gateway of a federation that lost power
-ELSEWHERE: Final = (errno.EADDRNOTAVAIL,)
+"""Connections beyond one for each peer: an accepted one is unidentified until its hello arrives, for 10 s at most."""
+BACKLOG: Final = 64  # pending connections while we are busy: all gateways of a federation after a power cut
+FOREIGN_ADDRESS_ERRORS: Final = (errno.EADDRNOTAVAIL,)
 
 
 class PeerManager:
@@ -60,7 +60,7 @@ class PeerManager:
         membership: FederationMembership,
         settings: OverlaySettings,
         reactor: Reactor,
-        notices: OperatorLog,
+        operator_log: OperatorLog,
     ) -> None:
         overlay = reactor.frontend.federation
         assert overlay is not None, "the front end has joined"
@@ -69,16 +69,17 @@ class PeerManager:
         self.trouble: dict[str, str] = {}
         """Peer -> why there is no connection, where the reason is known."""
         self.refused: set[str] = set()
-        """Peers with whom there is none until somebody changes something."""
-        self._twins: dict[str, Instant] = {}  # peers of whom it was told that there are two -> since when
+        """Peers whose link needs an operator's action."""
+        # peers whose name a second gateway uses, by the time of the logged report
+        self._reported_twins: dict[str, Instant] = {}
         self.received_bytes = 0
         self.sent_bytes = 0
         self.congestion = CongestionGauge()
         self.addresses: list[Address] = []
-        """Where peers are awaited."""
+        """Where peers are accepted."""
         self._settings = settings
         self._reactor = reactor
-        self._notices = notices
+        self._operator_log = operator_log
         self._loop = asyncio.get_running_loop()
         self._peers = membership.topology.gateway(membership.name).peers()
         self._servers: list[asyncio.Server] = []
@@ -88,11 +89,11 @@ class PeerManager:
     def __str__(self) -> str:
         membership, where = self.membership, ", ".join(map(str, self.addresses))
         how = "without TLS" if membership.tls is None else "with TLS"
-        awaited = f"; they find it at {where}" if where else ""
-        return f"{membership.name} of {membership.topology.federation} has {len(self._peers)} peers, {how}{awaited}"
+        listening = f"; they find it at {where}" if where else ""
+        return f"{membership.name} of {membership.topology.federation} has {len(self._peers)} peers, {how}{listening}"
 
     def described(self) -> dict[str, Any]:
-        """Who and where, for programs."""
+        """Returns the identity and the addresses as JSON values."""
         membership = self.membership
         return {
             "federation": membership.topology.federation,
@@ -103,71 +104,73 @@ class PeerManager:
         }
 
     async def open(self) -> None:
-        """Listen, and begin to dial. Raises CannotListen."""
-        wanted = list(self._wanted())
+        """Starts to listen and to dial. Raises CannotListen."""
+        addresses = list(self._listen_addresses())
         absent: list[str] = []
-        for address in wanted:
+        for address in addresses:
             try:
                 await self._listen(address)
             except (OSError, UnicodeError) as error:
                 why = describe_bind_error(str(address), error, "overlay.port")
-                if getattr(error, "errno", None) not in ELSEWHERE or (address == wanted[-1] and not self.addresses):
+                if getattr(error, "errno", None) not in FOREIGN_ADDRESS_ERRORS or (
+                    address == addresses[-1] and not self.addresses
+                ):
                     await self._close_servers()
                     raise CannotListen(f"{why}; overlay.host says where peers are awaited") from error
                 absent.append(why)
-        for why in absent:  # the address of a router that passes peers on to one of the others
-            self._notices.log(Level.INFO, "overlay", why)
+        for why in absent:  # it may be the address of a router that forwards to another one
+            self._operator_log.log(Level.INFO, "overlay", why)
         if self.membership.tls is None and not all(_is_local(address.host) for address in self.addresses):
             text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
-            self._notices.log(Level.WARNING, "overlay-no-tls", text)
+            self._operator_log.log(Level.WARNING, "overlay-no-tls", text)
         self._reactor.before_flush = self._turn
         self.overlay.start(clock())
         self._reactor.schedule_flush()
 
     async def stop(self) -> None:
-        """Say good-bye to all peers, and return when that is written or they do not take it."""
+        """Closes all links, and returns when that is written, or after `GOODBYE_S` seconds."""
         await self._close_servers()
         for task in self._dials:
             task.cancel()
-        self._say_good_bye(STOPPING)
+        self._close_links(STOPPING)
         deadline = self._loop.time() + GOODBYE_S
         while self._connections and self._loop.time() < deadline:
             await asyncio.sleep(0.01)
-        for line in list(self._connections.values()):
-            line.transport.abort()
+        for connection in list(self._connections.values()):
+            connection.transport.abort()
 
-    def _say_good_bye(self, why: str) -> None:
-        """To all peers; what can still be sent is: of what waits at QoS 0 nobody else would ever know."""
+    def _close_links(self, why: str) -> None:
+        """Sends what can still be sent, and the end of each link: queued QoS 0 messages would be lost unreported."""
         self.overlay.drain(clock())
         self._turn()
         self.overlay.stop(clock(), why)
         self._turn()
 
     async def prepare(self, settings: Settings) -> PreparedChange:
-        """Read topology and certificates again. Raises SettingsRefused."""
+        """Reads the topology and the certificates again. Raises SettingsRefused."""
         before = self.membership
         if settings.overlay != self._settings or settings.node.name != before.name:
-            return PreparedChange(lambda: ())  # other files: they are read at the next start
+            return PreparedChange(lambda: ())  # other files are read at the next start
         change = prepare_change(before, settings)
 
         def commit() -> Iterator[str]:
-            proofs, new = before.tls, change.membership.tls
-            if proofs is not None and new is not None:
-                proofs = proofs.renewed(new)
-            self.membership = replace(change.membership, tls=proofs)
-            if before.tls is not None and proofs is not None and proofs.revoked != before.tls.revoked:
-                yield from self._ask_anew()
+            tls, new_tls = before.tls, change.membership.tls
+            if tls is not None and new_tls is not None:
+                tls = tls.renewed(new_tls)
+            self.membership = replace(change.membership, tls=tls)
+            if before.tls is not None and tls is not None and tls.revoked != before.tls.revoked:
+                yield from self._reauthenticate()
             if change.is_new_run:
-                self._go_over()
+                self._enter_topology()
             yield from change.lines
-            wanted = set(self._wanted()) if change.lines and self._settings.port != 0 else set()
-            for address in sorted(map(str, wanted - set(self.addresses))):
+            added = set(self._listen_addresses()) if change.lines and self._settings.port != 0 else set()
+            for address in sorted(map(str, added - set(self.addresses))):
                 yield f"topology: peers are awaited at {address} after a restart of this gateway"
 
         return PreparedChange(commit)
 
-    def _ask_anew(self) -> Iterator[str]:
-        """Let all peers show their certificates again: other ones are revoked."""
+    def _reauthenticate(self) -> Iterator[str]:
+        """Ends all links, so that all peers present their certificates again: the revocation list has changed."""
         streams = list(self._connections)
         for stream in streams:
             stream.end("other certificates are revoked: show yours again", clock())
@@ -175,56 +178,56 @@ class PeerManager:
             yield f"overlay: {len(streams)} peers have to show their certificates again"
         self._reactor.schedule_flush()
 
-    def _go_over(self) -> None:
-        """Leave the peers of the old topology and meet those of the new one. Clients notice nothing."""
+    def _enter_topology(self) -> None:
+        """Leaves the peers of the old topology and sets up links to those of the new one. Clients notice nothing."""
         for task in self._dials:
             task.cancel()
-        self._say_good_bye(TOPOLOGY_CHANGE)
-        for line in self._connections.values():  # the good-bye is written, or is not taken
-            line.stream = None
-            self._loop.call_later(GOODBYE_S, line.transport.abort)
+        self._close_links(TOPOLOGY_CHANGE)
+        for connection in self._connections.values():  # the end is written, or the peer does not read
+            connection.stream = None
+            self._loop.call_later(GOODBYE_S, connection.transport.abort)
         self._connections.clear()
         self.trouble.clear()
         self.refused.clear()
-        self._twins.clear()
-        self.congestion = CongestionGauge()  # links that are made anew count anew
+        self._reported_twins.clear()
+        self.congestion = CongestionGauge()  # new links count from zero
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
         self._reactor.schedule_flush()
 
-    # -- for lines ------------------------------------------------------------------------------------------------
+    # -- callbacks of connections ---------------------------------------------------------------------------------
 
-    def connection_made(self, line: PeerConnection, certified: str | None) -> None:
-        """The connection is there; *certified* is the name in the certificate that was shown."""
+    def connection_made(self, connection: PeerConnection, certified: str | None) -> None:
+        """Admits the connection to the overlay, unless too many unidentified ones are open."""
         overlay, now = self.overlay, clock()
-        if line.peer is not None:
-            stream = overlay.dialled(line.peer, now, certified)
+        if connection.peer is not None:
+            stream = overlay.dialled(connection.peer, now, certified)
         elif len(self._connections) < len(self._peers) + STRANGERS_MAX:
             stream = overlay.accepted(now, certified)
         else:
-            self._notices.log(Level.WARNING, "overlay-full", "too many strangers dial", peer=line.address)
-            line.transport.abort()
+            self._operator_log.log(Level.WARNING, "overlay-full", "too many strangers dial", peer=connection.address)
+            connection.transport.abort()
             return
-        line.stream, stream.address = stream, line.address
-        self._connections[stream] = line
+        connection.stream, stream.address = stream, connection.address
+        self._connections[stream] = connection
         self._reactor.schedule_flush()
 
     def data_received(self, stream: LinkConnection, data: bytes) -> None:
-        """*data* came."""
+        """Passes bytes to the link."""
         self.received_bytes += len(data)
         try:
             stream.feed(data, clock())
         except Exception as error:
-            self._broke(stream, error)
+            self._end_failed(stream, error)
         self._reactor.schedule_flush()
 
     def writable(self) -> None:
-        """A socket takes bytes again."""
+        """Schedules a flush: a socket accepts bytes again."""
         self._reactor.schedule_flush()
 
-    def connection_lost(self, line: PeerConnection, error: Exception | None) -> None:
-        """The socket of *line* is closed."""
-        stream, line.stream = line.stream, None
+    def connection_lost(self, connection: PeerConnection, error: Exception | None) -> None:
+        """Ends the link of the closed connection."""
+        stream, connection.stream = connection.stream, None
         if stream is None:
             return
         del self._connections[stream]
@@ -232,10 +235,10 @@ class PeerManager:
             stream.lost(clock())
         else:
             stream.end(f"the connection was lost: {reason_of(error)}", clock())
-        if line.peer is not None and not stream.is_open and line.peer not in self.refused:
-            # With TLS 1.3 the other end looks at our certificate when for us all is done; then it hangs up.
+        if connection.peer is not None and not stream.is_open and connection.peer not in self.refused:
+            # With TLS 1.3 the peer verifies our certificate after our handshake is complete, and closes.
             hint = "" if self.membership.tls is None else "; does it accept our certificate?"
-            self._note_no_answer(line.peer, f"{line.address}: {stream.reason}{hint}")
+            self._record_no_answer(connection.peer, f"{connection.address}: {stream.reason}{hint}")
         self._reactor.schedule_flush()
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -244,36 +247,36 @@ class PeerManager:
         overlay = self.overlay
         try:
             overlay.turn(clock(), self._flush)
-        except Exception as error:  # the peers are not worth the clients
+        except Exception as error:  # clients must not suffer from an error in the overlay
             self._loop.call_exception_handler({"message": "edgebroker: the overlay stumbles", "exception": error})
         for peer in overlay.take_dials():
             task = self._loop.create_task(self._dial(peer))
             self._dials.add(task)
             task.add_done_callback(self._dials.discard)
         if overlay.link_events:
-            told, overlay.link_events = overlay.link_events, []
-            for event in told:
-                self._tell(event)
-        for (gateway, neighbour), is_crowded in overlay.peers.gossip.backpressure.take_changes().items():
-            self._tell_crowd(gateway, neighbour, is_crowded)
+            events, overlay.link_events = overlay.link_events, []
+            for event in events:
+                self._log_event(event)
+        for (gateway, neighbour), is_refusing in overlay.peers.gossip.backpressure.take_changes().items():
+            self._log_backpressure(gateway, neighbour, is_refusing)
 
     def _flush(self, stream: LinkConnection) -> None:
-        line = self._connections.get(stream)
-        if line is None:
-            stream.out.clear()  # nobody is there to read it
+        connection = self._connections.get(stream)
+        if connection is None:
+            stream.out.clear()  # the connection is closed
         else:
             try:
-                self.sent_bytes += line.flush()
+                self.sent_bytes += connection.flush()
             except Exception as error:
-                self._broke(stream, error)
+                self._end_failed(stream, error)
             if stream.is_over:
-                self._loop.call_later(GOODBYE_S, line.transport.abort)
+                self._loop.call_later(GOODBYE_S, connection.transport.abort)
 
-    def _broke(self, stream: LinkConnection, error: Exception) -> None:
-        """An error nobody expected, in what was done for one connection: tell it and end that, no other."""
-        line = self._connections.get(stream)
-        whom = "a peer" if line is None else line.address
-        self._loop.call_exception_handler({"message": f"edgebroker: {whom} is cut off", "exception": error})
+    def _end_failed(self, stream: LinkConnection, error: Exception) -> None:
+        """Reports an unexpected error, and ends the one link whose input or output caused it."""
+        connection = self._connections.get(stream)
+        peer = "a peer" if connection is None else connection.address
+        self._loop.call_exception_handler({"message": f"edgebroker: {peer} is cut off", "exception": error})
         stream.end(f"an error here: {error!r}", clock())
 
     def _tell(self, event: LinkUp | LinkDown | LinkRefusal) -> None:
@@ -282,30 +285,30 @@ class PeerManager:
             case LinkUp():
                 self.trouble.pop(peer, None)
                 self.refused.discard(peer)
-                self._notices.log(Level.INFO, "link-up", "a peer is there", peer, peer=peer)
+                self._operator_log.log(Level.INFO, "link-up", "a peer is there", peer, peer=peer)
             case LinkDown(reason=reason):
                 self.trouble[peer] = reason
-                self._notices.log(Level.WARNING, "link-down", reason, peer, peer=peer)
+                self._operator_log.log(Level.WARNING, "link-down", reason, peer, peer=peer)
             case LinkRefusal(code=code, reason=reason):
                 link = self.overlay.links[peer]
                 if (
                     code is RefusalCode.TWIN and link.connection is not None
-                ):  # the link stands: it is the other one's trouble
-                    if self._twins.get(peer) != link.boots.twins_since:  # what goes on for days is told once
-                        self._twins[peer] = link.boots.twins_since
-                        self._notices.log(Level.WARNING, "link-twins", reason, peer, peer=peer)
+                ):  # the link works: the other gateway of this name has the problem
+                    if self._reported_twins.get(peer) != link.boots.twins_since:  # what goes on for days is told once
+                        self._reported_twins[peer] = link.boots.twins_since
+                        self._operator_log.log(Level.WARNING, "link-twins", reason, peer, peer=peer)
                 elif code.wants_somebody:
                     self.trouble[peer] = reason
                     self.refused.add(peer)
-                    self._notices.log(Level.WARNING, "link-refused", reason, peer, peer=peer)
+                    self._operator_log.log(Level.WARNING, "link-refused", reason, peer, peer=peer)
 
-    def _tell_crowd(self, gateway: str, neighbour: str, is_crowded: bool) -> None:
-        if is_crowded:
+    def _log_backpressure(self, gateway: str, neighbour: str, is_refusing: bool) -> None:
+        if is_refusing:
             text = f"too much waits at {gateway} for {neighbour}: what that wants is refused until there is room"
-            self._notices.log(Level.WARNING, "outbox-full", text, neighbour, peer=neighbour, at=gateway)
+            self._operator_log.log(Level.WARNING, "outbox-full", text, neighbour, peer=neighbour, at=gateway)
         else:
             text = f"there is room again at {gateway} for {neighbour}"
-            self._notices.log(Level.INFO, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
+            self._operator_log.log(Level.INFO, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
 
     # -- dialling -------------------------------------------------------------------------------------------------
 
@@ -316,24 +319,24 @@ class PeerManager:
         try:
             await dial(addresses, lambda: PeerConnection(self, peer), context)
         except DialError as error:
-            self._note_no_answer(peer, str(error))
+            self._record_no_answer(peer, str(error))
             self.overlay.dial_failed(peer, clock())
             self._reactor.schedule_flush()
 
-    def _note_no_answer(self, peer: str, reason: str) -> None:
+    def _record_no_answer(self, peer: str, reason: str) -> None:
         if self.trouble.get(peer) != reason:  # what goes on for days is told once
             self.trouble[peer] = reason
-            self._notices.log(Level.WARNING, "link-no-answer", reason, peer, peer=peer)
+            self._operator_log.log(Level.WARNING, "link-no-answer", reason, peer, peer=peer)
 
     # -- listening ------------------------------------------------------------------------------------------------
 
-    def _wanted(self) -> Iterator[Address]:
-        """Where to listen: nowhere if nobody dials us."""
+    def _listen_addresses(self) -> Iterator[Address]:
+        """Yields the addresses to listen at; none if no peer dials us."""
         topology, name, settings = self.membership.topology, self.membership.name, self._settings
         if all(topology.connection(name, peer).dial.dialler == name for peer in self._peers):
             return
-        own = next(one for one in topology.draft.gateways if one.name == name)
-        known = (*own.lan, *own.address)
+        gateway = next(entry for entry in topology.draft.gateways if entry.name == name)
+        known = (*gateway.lan, *gateway.address)
         hosts = [settings.host] if settings.host is not None else [address.host for address in known]
         ports = [settings.port] if settings.port is not None else [address.port for address in known]
         if settings.host is None and settings.port is None:
@@ -342,13 +345,13 @@ class PeerManager:
             yield from dict.fromkeys(Address(host, port) for host in hosts for port in ports)
 
     async def _listen(self, address: Address) -> None:
-        proofs = self.membership.tls
+        tls = self.membership.tls
         server = await self._loop.create_server(
             lambda: PeerConnection(self, None),
             address.host,
             address.port,
             backlog=BACKLOG,
-            ssl=None if proofs is None else proofs.server_context,
+            ssl=None if tls is None else tls.server_context,
         )
         self._servers.append(server)
         self.addresses.append(address)

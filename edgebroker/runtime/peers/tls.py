@@ -13,29 +13,31 @@ from edgebroker.runtime.settings.sections import ListenerSettings, OverlaySettin
 
 @dataclass(frozen=True, slots=True)
 class PeerTls:
-    """For both ends of connections. TLS 1.3 alone: gateways are updated with us."""
+    """The TLS contexts for accepted and for dialled connections. TLS 1.3 only: all gateways run this program."""
 
     server_context: ssl.SSLContext
     client_context: ssl.SSLContext
     validity: CertificateValidity
-    """Of our own certificate."""
+    """Of the gateway's own certificate."""
     revoked: bytes = b""
-    """Digest of the list of revoked certificates; empty if there is none."""
+    """Digest of the revocation list; empty if there is none."""
 
     def renewed(self, new: PeerTls) -> PeerTls:
-        """*new*, which holds for connections to come; those that listen go on with the context that they have."""
+        """Returns *new*, for future connections; listening sockets keep the present context, which switches to the new
+        one.
+        """
 
-        def show(line: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-            line.context = new.server_context  # as a whole: a store would go on to trust what it trusted before
+        def switch_context(tls: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+            tls.context = new.server_context  # the whole context: a certificate store cannot forget an authority
 
-        self.server_context.sni_callback = show
+        self.server_context.sni_callback = switch_context
         return replace(new, server_context=self.server_context)
 
 
 def load_peer_tls(settings: OverlaySettings) -> PeerTls:
-    """What the files say, of which there are all if there is one. Raises SettingsRefused."""
+    """Reads the TLS files of the settings. Raises SettingsRefused."""
     certificate, key, ca = settings.tls_certificate, settings.tls_key, settings.tls_ca
-    asked = ListenerSettings(
+    listener = ListenerSettings(
         tls_certificate=certificate,
         tls_key=key,
         tls_client="required",
@@ -44,19 +46,20 @@ def load_peer_tls(settings: OverlaySettings) -> PeerTls:
         tls_minimum="1.3",
     )
     try:
-        tls = load_tls(asked)
+        tls = load_tls(listener)
     except SettingsRefused as refused:
         raise SettingsRefused([_of_overlay(problem) for problem in refused.problems]) from refused
-    tls.context.num_tickets = 0  # who came before and is revoked now would come in with one, its certificate not asked
-    dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    dialling.minimum_version = ssl.TLSVersion.TLSv1_3
-    dialling.check_hostname = False  # a gateway has one name at all its addresses, and the hello is held to it
+    tls.context.num_tickets = 0  # session tickets would admit a peer whose certificate was revoked meanwhile
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # a gateway has one name at all its addresses, which is checked against its hello
+    client_context.check_hostname = False
     assert certificate is not None
-    dialling.load_cert_chain(certificate, key)
-    dialling.load_verify_locations(ca)
+    client_context.load_cert_chain(certificate, key)
+    client_context.load_verify_locations(ca)
     if settings.tls_crl is not None:
-        load_crl(dialling, settings.tls_crl)
-    return PeerTls(tls.context, dialling, tls.validity, tls.revoked)
+        load_crl(client_context, settings.tls_crl)
+    return PeerTls(tls.context, client_context, tls.validity, tls.revoked)
 
 
 def _of_overlay(problem: Problem) -> Problem:

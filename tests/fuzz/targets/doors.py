@@ -198,8 +198,8 @@ def read_http(data: bytes) -> None:
         size = data[0] * 8 + 1 if data[0] else len(data)
         for at in range(1, len(data), size):
             visit.data_received(data[at : at + size])
-        if visit._answering is not None:
-            await asyncio.wait([visit._answering])
+        if visit._response_task is not None:
+            await asyncio.wait([visit._response_task])
         visit.connection_lost(None)
 
     LOOP.run_until_complete(story())
