@@ -14,26 +14,26 @@ from edgebroker.runtime.settings.problems import Problem, ProblemCollector, Sett
 from edgebroker.runtime.settings.sections import AccessSettings
 
 
-def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> AccessPolicy:
-    """What the files of *settings* say now. Raises SettingsRefused with all that cannot be read, and all rules
-    that are not in order.
+def load_access(settings: AccessSettings, warn: Callable[[str], None]) -> AccessPolicy:
+    """Reads the files that *settings* name. Raises SettingsRefused with all unreadable files and all invalid rules.
 
-    A bad line of the passwords or of the keys is told and lets nobody in; the rest of the file holds.
+    An invalid line of passwords or keys is only reported through *warn*: it authenticates nobody, and the rest of the
+    file is used.
     """
     passwords = tokens = rules = None
     problems: list[Problem] = []
     if settings.password_file is not None:
-        from edgebridge.session.passwordfile import PasswordFile  # 1 MiB of hashes, as those of tokens
+        from edgebridge.session.passwordfile import PasswordFile  # 1 MiB for the hash functions, as for tokens
 
         with ProblemCollector(problems):
             passwords = PasswordFile.parse(read_setting_file(settings.password_file, "access.password_file"))
-            _tell_trouble(settings.password_file, passwords.problems, tell)
+            _report_problems(settings.password_file, passwords.problems, warn)
     if settings.token_keys is not None:
         from edgebridge.session.token import TokenKeys
 
         with ProblemCollector(problems):
             tokens = TokenKeys.parse(read_setting_file(settings.token_keys, "access.token_keys"))
-            _tell_trouble(settings.token_keys, tokens.problems, tell)
+            _report_problems(settings.token_keys, tokens.problems, warn)
     if settings.acl_file is not None:
         with ProblemCollector(problems):
             rules = AclRights(_rules(settings.acl_file))
@@ -43,10 +43,10 @@ def load_access(settings: AccessSettings, tell: Callable[[str], None]) -> Access
 
 
 def what_differs(old: AccessPolicy, new: AccessPolicy) -> Iterator[str]:
-    """A line for each file that was there before and says something else now; the settings say nothing of it."""
+    """Yields a line for each file whose content has changed. A file that is new is a change of the settings."""
     if old.passwords is not None and new.passwords is not None:
-        users = _as_written(new.passwords.users.values())
-        if users != _as_written(old.passwords.users.values()):
+        users = _texts(new.passwords.users.values())
+        if users != _texts(old.passwords.users.values()):
             yield f"access: other users or passwords, of {len(users)} users"
     if old.tokens is not None and new.tokens is not None and old.tokens.keys != new.tokens.keys:
         yield f"access: other keys of tokens, {len(new.tokens.keys)} in all"
@@ -54,25 +54,27 @@ def what_differs(old: AccessPolicy, new: AccessPolicy) -> Iterator[str]:
         yield f"access: other rules, {sum(1 for _ in new.rules.acl.rules())} in all"
 
 
-def _as_written(parts: Iterable[object]) -> list[str]:
-    return [str(part) for part in parts]  # whatever the line
+def _texts(parts: Iterable[object]) -> list[str]:
+    return [str(part) for part in parts]  # without the number of the line
 
 
 def _rules_by_user(rules: AclRights) -> dict[str, list[str]]:
     acl = rules.acl
-    return {"": _as_written(acl.patterns)} | {f"user {name}": _as_written(own) for name, own in acl.users.items()}
+    return {"": _texts(acl.patterns)} | {f"user {name}": _texts(own) for name, own in acl.users.items()}
 
 
 def _rules(file: Path) -> Acl:
     try:
         return Acl.parse(read_setting_file(file, "access.acl_file"))
     except AclInvalid as invalid:
-        problems = [Problem(str(file), one.line, "access.acl_file", one.reason, one.mend) for one in invalid.problems]
+        problems = [
+            Problem(str(file), error.line, "access.acl_file", error.reason, error.mend) for error in invalid.problems
+        ]
         raise SettingsRefused(problems) from invalid
 
 
-def _tell_trouble(file: Path, problems: Iterable[LineError], tell: Callable[[str], None]) -> None:
+def _report_problems(file: Path, problems: Iterable[LineError], warn: Callable[[str], None]) -> None:
     for problem in problems:
-        tell(f"{file}: {problem}")
+        warn(f"{file}: {problem}")
     if is_open_to_others(file):
-        tell(f"{file}: everybody on this machine may read it; chmod o-r mends that")
+        warn(f"{file}: everybody on this machine may read it; chmod o-r mends that")

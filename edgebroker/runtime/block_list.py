@@ -1,4 +1,6 @@
-"""Blocked clients, kept over restarts: a small JSON file in the data folder, written in a worker thread."""
+"""The list of blocked clients, saved over restarts: a small JSON file in the data folder, written in a worker
+thread.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +15,38 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.runtime.private_files import FileUnusable, read_private, replace_private, set_aside
 
 BLOCK_LIST_FILE: Final = "blocked.json"
-"""In the data folder. Who deletes it while the gateway is off lets everybody in again."""
+"""In the data folder. Deleting it while the gateway is off unblocks all clients."""
 
 
 def expire_block(blocked: dict[str, Ban], name: str, ban: Ban) -> None:
-    """The time of *ban* has come, unless another was set meanwhile."""
+    """Ends *ban*, unless the client was blocked anew meanwhile."""
     if blocked.get(name) is ban:
         del blocked[name]
 
 
 def restore_blocks(file: Path, blocked: dict[str, Ban], unix_s: int, now: Instant) -> Iterator[str]:
-    """Read into *blocked* who is still to be kept out, and let nobody stay so for longer than was said: the clock may
-    have been set back. To be called in the loop; lines for the operator.
+    """Reads the blocks that have not ended into *blocked*. Must be called in the event loop. Yields lines for the
+    operator.
+
+    No block lasts longer than its duration from now, because the clock may have been set back.
     """
     try:
-        known = [(str(one["client"]), int(one["since"]), int(one["seconds"]), str(one["why"])) for one in _read(file)]
+        entries = [
+            (str(entry["client"]), int(entry["since"]), int(entry["seconds"]), str(entry["why"]))
+            for entry in _read(file)
+        ]
     except (FileUnusable, ValueError, KeyError, TypeError) as error:
         yield f"who is kept out cannot be read, so nobody is: {error}; {set_aside(file)}"
         return
-    for name, since, seconds, why in known:
-        left = min(since + seconds - unix_s, seconds)
-        if left > 0:
-            ban = blocked[name] = Ban(now + left * SECOND, since, seconds, why)
-            asyncio.get_running_loop().call_later(left, expire_block, blocked, name, ban)
+    for name, since, seconds, reason in entries:
+        remaining_s = min(since + seconds - unix_s, seconds)
+        if remaining_s > 0:
+            ban = blocked[name] = Ban(now + remaining_s * SECOND, since, seconds, reason)
+            asyncio.get_running_loop().call_later(remaining_s, expire_block, blocked, name, ban)
 
 
 class BlockListFile:
-    """Writes the file, one after the other: each has all that holds by then."""
+    """Writes the file, one write at a time, each with the whole present list."""
 
     def __init__(self, file: Path, blocked: dict[str, Ban]) -> None:
         self._file = file
@@ -47,7 +54,7 @@ class BlockListFile:
         self._lock = asyncio.Lock()
 
     async def save(self) -> str:
-        """Return when it is on disk: empty, or why it is not."""
+        """Returns an empty text when the file is on disk, or why it could not be written."""
         async with self._lock:
             rows = [
                 {"client": name, "since": ban.since_unix_s, "seconds": ban.seconds, "why": ban.why}
@@ -62,7 +69,7 @@ class BlockListFile:
 
 
 def _read(file: Path) -> list[dict[str, str | int]]:
-    known = json.loads(read_private(file))
-    if not isinstance(known, list):
+    entries = json.loads(read_private(file))
+    if not isinstance(entries, list):
         raise ValueError("it is no list")
-    return known
+    return entries

@@ -17,18 +17,18 @@ from edgebroker.runtime.settings import Settings
 ADDED_FILE: Final = "bridges.toml"
 """In the data folder: bridges that were added while the gateway ran."""
 STATE_FILE: Final = "bridges.json"
-"""In the data folder. Who deletes it loses pauses, and the names of subscriptions that no rule has any more."""
+"""In the data folder. Deleting it loses pauses, and the names of subscriptions that no rule has any more."""
 
 
 def has_bridges(settings: Settings, folder: Path | None) -> bool:
-    """Whether there are any, or were: of those that left while the gateway was off an operator is told."""
+    """Whether there are bridges, or were: a removed bridge is reported to the operator at the next start."""
     if settings.bridges or settings.aside:
         return True
     return folder is not None and any((folder / name).exists() for name in (ADDED_FILE, STATE_FILE))
 
 
 def end_leftover_sessions(frontend: Frontend, names: Set[str]) -> Iterator[str]:
-    """End the sessions of all bridges but those of *names*: what waits in them would wait for ever. A line for each."""
+    """Ends the sessions of all bridges except *names*: their messages would wait for ever. Yields a line for each."""
     for session in list(frontend.connect_handler.sessions.values()):
         if (
             session.client_id.startswith(BRIDGE_CLIENT_PREFIX)

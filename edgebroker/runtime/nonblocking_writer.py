@@ -13,26 +13,28 @@ from collections.abc import Callable
 from typing import Final
 
 HELD_BYTES_MAX: Final = 256 * 1024
-"""What waits for a reader that does not read. More is lost, and counted."""
+"""Limit of unwritten bytes. Further lines are dropped and counted."""
 DRAIN_S: Final = 1.0
 DRAIN_STEP_S: Final = 0.02
 PIPE_BUF: Final = 4_096
-"""A pipe that `poll` calls writable takes so many bytes at once (POSIX; Linux has the same number)."""
+"""A pipe that `poll` reports as writable accepts so many bytes at once (POSIX; Linux has the same number)."""
 
 
 class NonblockingWriter:
-    """`write` takes lines, `flush` hands on what the other side takes. `lost` counts lines nobody will see.
+    """`write` takes lines, `flush` writes what the descriptor accepts. `lost` counts dropped lines.
 
-    How not to wait differs. A pipe or a terminal is opened anew without blocking: to switch the descriptor that we were
-    given would switch it for the shell that shares it, too. A socket (journald's) is told with each call. Where neither
-    can be had, at most PIPE_BUF bytes are written when `poll` says so. A file always takes everything.
+    A pipe or a terminal is opened anew in non-blocking mode: to change the descriptor that we were given would change
+    it for the shell that shares it, too. A socket (journald's) gets the flag with each call. Where neither is possible,
+    at most `PIPE_BUF` bytes are written when `poll` reports room. A regular file accepts everything.
     """
 
     def __init__(self, descriptor: int = 2, on_loss: Callable[[bytes, OSError | None], None] | None = None) -> None:
-        """*losing* hears of each line that is lost, and what the system said; None if nobody reads, or not in time."""
+        """*on_loss* is called with each dropped line and the system's error; None if the reader closed or is
+        too slow.
+        """
         self.lost = 0
-        self._losing = on_loss
-        self._lock = threading.RLock()  # segments of the delivery log are finished in another thread, and may complain
+        self._on_loss = on_loss
+        self._lock = threading.RLock()  # segments of the delivery log are finished in another thread, which may log
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._descriptor = descriptor
@@ -53,14 +55,14 @@ class NonblockingWriter:
 
     @property
     def held_bytes(self) -> int:
-        """What waits."""
+        """Unwritten bytes."""
         return self._held_bytes
 
     def write(self, line: bytes) -> None:
-        """Let *line*, with its line feed, follow what was written before."""
+        """Appends *line*, with its line feed."""
         with self._lock:
             if self._held_bytes + len(line) > HELD_BYTES_MAX:
-                self._lose(line, None)
+                self._drop(line, None)
                 return
             self._held.append(line)
             self._held_bytes += len(line)
@@ -68,12 +70,12 @@ class NonblockingWriter:
                 self._flush()
 
     def flush(self) -> None:
-        """Hand on as much as the other side takes now. If it is gone for good, so is what it did not read."""
+        """Writes as much as the descriptor accepts now. If it has failed for good, all unwritten lines are dropped."""
         with self._lock:
             self._flush()
 
     async def drain(self, seconds: float = DRAIN_S) -> None:
-        """At the end, give the other side a while to take what waits."""
+        """Tries for some *seconds* to write what is left, at the end of the process."""
         for _ in range(int(seconds / DRAIN_STEP_S)):
             self.flush()
             if not self._held_bytes:
@@ -87,10 +89,10 @@ class NonblockingWriter:
                 sent = self._send(line)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as error:  # the reader has gone, or the disk is full; that is no reason to stop serving
+            except OSError as error:  # the reader closed, or the disk is full: no reason to stop the gateway
                 lost, self._held, self._held_bytes = self._held, deque(), 0
                 for line in lost:
-                    self._lose(line, None if isinstance(error, ConnectionError) else error)
+                    self._drop(line, None if isinstance(error, ConnectionError) else error)
                 return
             if not sent:
                 return
@@ -100,10 +102,10 @@ class NonblockingWriter:
             else:
                 self._held[0] = line[sent:]
 
-    def _lose(self, line: bytes, error: OSError | None) -> None:
+    def _drop(self, line: bytes, error: OSError | None) -> None:
         self.lost += 1
-        if self._losing is not None:
-            self._losing(line, error)
+        if self._on_loss is not None:
+            self._on_loss(line, error)
 
     def _send(self, line: bytes) -> int:
         if self._socket is not None:
@@ -120,7 +122,7 @@ class NonblockingWriter:
 def is_journal(descriptor: int = 2) -> bool:
     """Whether systemd connected *descriptor* to its journal (systemd.exec(5), JOURNAL_STREAM)."""
     try:
-        found = os.fstat(descriptor)
+        state = os.fstat(descriptor)
     except OSError:
         return False
-    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return os.environ.get("JOURNAL_STREAM") == f"{state.st_dev}:{state.st_ino}"

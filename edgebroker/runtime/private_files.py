@@ -20,21 +20,23 @@ BYTES_MAX: Final = 64 << 20  # 100,000 users take 30 MiB
 
 
 class FileUnusable(SettingsInvalid):
-    """A file that cannot be read or written; the message names it."""
+    """A file cannot be read or written; the message names it."""
 
 
 class FileUnreadable(FileUnusable):
-    """A file that cannot be read; `problem` says why, and how to mend it."""
+    """A file cannot be read; `problem` says why, and suggests a remedy."""
 
-    def __init__(self, path: Path, line: int, reason: str, mend: str) -> None:
+    def __init__(self, path: Path, line: int, reason: str, remedy: str) -> None:
         super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
-        self.problem = Problem(str(path), line, "", reason, mend)
+        self.problem = Problem(str(path), line, "", reason, remedy)
 
 
 def read_bytes(path: Path, may_wait: bool = False) -> bytes:
-    """What a file holds. Raises FileUnreadable if it is missing, too large or, unless it *may_wait* for one, a pipe."""
+    """Returns the content of a file. Raises FileUnreadable if it is missing, too large or, unless *may_wait*, a
+    pipe.
+    """
     try:
-        with open(path, "rb", opener=None if may_wait else _at_once) as file:
+        with open(path, "rb", opener=None if may_wait else _open_nonblocking) as file:
             if not may_wait and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 raise FileUnreadable(path, 0, "is a pipe", "name a file: it is read again at every reload")
             data = file.read(BYTES_MAX + 1)
@@ -46,7 +48,7 @@ def read_bytes(path: Path, may_wait: bool = False) -> bytes:
 
 
 def read_private(path: Path, may_wait: bool = False) -> str:
-    """The text of *path*. Raises FileUnreadable as `bytes_of`, and if it is no UTF-8."""
+    """Returns the text of *path*. Raises FileUnreadable as `read_bytes`, and if it is not UTF-8."""
     data = read_bytes(path, may_wait)
     try:
         return data.decode()
@@ -55,29 +57,29 @@ def read_private(path: Path, may_wait: bool = False) -> str:
         raise FileUnreadable(path, line, "is not UTF-8", "save it as UTF-8 text") from error
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Open, and do not wait until somebody writes to a pipe: a gateway would stand still for as long."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Opens a file without waiting for the writer of a pipe, which would stop the gateway."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_setting_file(path: Path, key: str, mend: str = "", may_wait: bool = False) -> str:
-    """The text of a file that settings name as *key*. Raises SettingsRefused."""
+def read_setting_file(path: Path, key: str, remedy: str = "", may_wait: bool = False) -> str:
+    """Returns the text of a file that the settings name as *key*. Raises SettingsRefused."""
     try:
         return read_private(path, may_wait)
     except FileUnreadable as error:
         problem = error.problem
-        raise SettingsRefused([replace(problem, key=key, mend=mend or problem.mend)]) from error
+        raise SettingsRefused([replace(problem, key=key, mend=remedy or problem.mend)]) from error
 
 
 def remedy_for(error: OSError) -> str:
-    """What to do about a file that cannot be opened."""
+    """Returns what to do about a file that cannot be opened."""
     if isinstance(error, PermissionError):
         return "let the user read it as whom the gateway runs"
     return "name a file that is there"
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether others than owner and group may read *path*."""
+    """Whether users other than the owner and the group may read *path*."""
     try:
         return bool(path.stat().st_mode & stat.S_IROTH)
     except OSError:
@@ -85,12 +87,13 @@ def is_open_to_others(path: Path) -> bool:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Put *text* in the place of *path*: on disk before it is seen, readable by its owner alone. Raises FileRefused.
+    """Replaces *path* by a file with *text*, on disk before it is visible, readable only by its owner. Raises
+    FileUnusable.
 
-    A symbolic link stays one. The owner of a file that was there stays its owner, as far as the system lets us; its
-    group may go on reading it if only owner and group could: a service may have no other way.
+    A symbolic link stays one. The owner of the old file stays the owner, as far as the system permits. Its group keeps
+    the right to read if only owner and group had it: a service may have no other access.
     """
-    import tempfile  # 0.5 MiB with what it brings, and a gateway only reads
+    import tempfile  # 0.5 MiB, and most gateways never write
 
     path = path.resolve()
     temporary = ""
@@ -124,7 +127,7 @@ DAMAGED: Final = ".damaged"
 
 
 def set_aside(file: Path) -> str:
-    """Move *file* out of the way, over one that was damaged before; what became of it."""
+    """Renames the damaged *file*, over an earlier one. Returns what was done, as text."""
     target = file.with_name(file.name + DAMAGED)
     try:
         file.replace(target)

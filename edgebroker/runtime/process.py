@@ -19,7 +19,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """`resident_bytes` and `descriptors` are None where there is no /proc that says it."""
+    """`resident_bytes` and `descriptors` are None where /proc does not report them."""
 
     cpu_s: float
     resident_bytes: int | None
@@ -28,7 +28,7 @@ class ProcessUsage:
 
     @classmethod
     def now(cls) -> ProcessUsage:
-        """As it is. Takes 8 us: no folder is listed, so the number of connections does not matter."""
+        """Returns the present usage. Takes 8 us: no folder is listed, so the number of connections does not matter."""
         times = os.times()
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(times.user + times.system, _resident(), _descriptors(), max(limit, 0))
@@ -43,22 +43,24 @@ def _resident() -> int | None:
 
 
 def _descriptors() -> int | None:
-    """How many are open: the size of the folder says so, since Linux 6.2. To list 10,000 would take 5 ms."""
+    """Returns the number of open descriptors: the size of the folder, since Linux 6.2. To list 10,000 would
+    take 5 ms.
+    """
     try:
         return _DESCRIPTORS.stat().st_size or None
     except OSError:
         return None
 
 
-MACHINE: Final = Path("/etc/machine-id")
-CHARS: Final = 12  # 48 bits: of 10,000 gateways two are the same once in five million fleets
+MACHINE_ID_FILE: Final = Path("/etc/machine-id")
+IDENTITY_CHARS: Final = 12  # 48 bits: two of 10,000 gateways are the same in one of five million fleets
 
 
 def identity_of(node: str, folder: Path | None) -> str:
-    """A gateway is known by its machine, where it keeps what it keeps, and its name."""
+    """Returns an identity derived from the machine, the data folder and the node's name."""
     try:
-        machine = MACHINE.read_text(encoding="ascii", errors="replace").strip()
+        machine = MACHINE_ID_FILE.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
-        machine = ""  # a container without one: its data folder must do
-    mixed = "\0".join((machine, str(folder), node)).encode()
-    return f"{crc32(mixed):08x}{crc32(mixed[::-1]):08x}"[:CHARS]
+        machine = ""  # a container has none: the data folder must suffice
+    source = "\0".join((machine, str(folder), node)).encode()
+    return f"{crc32(source):08x}{crc32(source[::-1]):08x}"[:IDENTITY_CHARS]

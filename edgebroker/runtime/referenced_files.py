@@ -25,70 +25,74 @@ NO_TOPOLOGY: Final = "name a topology file; `edgebroker topology check` says whe
 
 
 class _ReferencingFile:
-    """A file that names others, and where."""
+    """A file that names other files, with the lines of its keys."""
 
     def __init__(self, file: str, text: str) -> None:
         self._file = file
         self._lines = KeyLines(text)
 
     def placed(self, problem: Problem, section: str, index: int) -> Problem:
-        """What is wrong with a file, or in it, as a problem of this one: its own place goes into the reason."""
+        """Returns *problem* of a named file as a problem of this one; the place in the named file becomes part of the
+        reason.
+        """
         key, reason, mend = problem.key, problem.reason, problem.mend
-        if not key.startswith(f"{section}."):  # of a topology, which has sections of its own
+        if not key.startswith(f"{section}."):  # of a topology, whose sections have other names
             key, reason, mend = "overlay.topology", ": ".join(filter(None, (key, reason))), mend or NO_TOPOLOGY
         if problem.file:
             reason = str(Problem(problem.file, problem.line, "", reason))
         name = key.removeprefix(f"{section}.")
-        # One of the two finds no more than the section: the first in `[listener]`, the second in `[[listener]]`.
+        # One of the two finds only the section: the first in `[listener]`, the second in `[[listener]]`.
         line = max(self._lines.line(section, index, name), self._lines.line(section, name))
         return Problem(self._file, line, key, reason, mend)
 
 
-def _of_added(folder: Path, added: Settings) -> _ReferencingFile:
+def _added_bridges_file(folder: Path, added: Settings) -> _ReferencingFile:
     file = folder / ADDED_FILE
     text = (
         "" if added.aside else read_settings_text(file)
-    )  # no line rather than a wrong one: who is aside has no number
+    )  # without lines if an entry is invalid, because then the numbers of entries are wrong
     return _ReferencingFile(str(file), text)
 
 
 class ReferencedFiles:
-    """Those of *settings*, which are read from *text*. Raises SettingsRefused with all that is wrong."""
+    """Reads all files that *settings* name. Raises SettingsRefused with all their problems. *text*: the settings file's
+    own.
+    """
 
     def __init__(self, settings: Settings, text: str, file: str) -> None:
         self.notes: list[str] = []
-        """What a gateway would tell of them."""
+        """What the gateway would log about the files."""
         self.certificates: list[ListenerTls | None] = []
-        """The TLS of every listener."""
+        """The TLS of each listener."""
         self._settings = settings
-        self._naming = _ReferencingFile(file, text)
+        self._referencing_file = _ReferencingFile(file, text)
         self._problems: list[Problem] = []
-        for index, one in enumerate(settings.listeners):
-            with self._named("listener", index):
-                self.certificates.append(load_one(one))
-        with self._named("access"):
+        for index, item in enumerate(settings.listeners):
+            with self._collect_problems("listener", index):
+                self.certificates.append(load_one(item))
+        with self._collect_problems("access"):
             load_access(settings.access, self.notes.append)
-        with self._named("http"):
+        with self._collect_problems("http"):
             load_http_access(settings.http, self.notes.append)
         if settings.overlay.topology is not None:
-            from edgebroker.runtime.peers.membership import load_membership  # who has peers pays for the overlay
+            from edgebroker.runtime.peers.membership import load_membership  # loaded only where there are peers
 
-            with self._named("overlay"):
+            with self._collect_problems("overlay"):
                 load_membership(settings)
         self._read_bridges()
         if self._problems:
-            raise SettingsRefused(sorted(self._problems, key=lambda one: (one.file != file, one.line)))
+            raise SettingsRefused(sorted(self._problems, key=lambda item: (item.file != file, item.line)))
 
     @contextmanager
-    def _named(self, section: str, index: int = 0) -> Iterator[None]:
-        """What is refused inside was named by this section, or by that one of several."""
+    def _collect_problems(self, section: str, index: int = 0) -> Iterator[None]:
+        """Collects the problems raised inside as problems of this section, or of its entry *index*."""
         try:
             yield
         except SettingsRefused as refused:
-            self._problems += [self._naming.placed(one, section, index) for one in refused.problems]
+            self._problems += [self._referencing_file.placed(item, section, index) for item in refused.problems]
 
     def _read_bridges(self) -> None:
-        """Those of the settings, and those that were added while the gateway ran."""
+        """Reads the files of the bridges of the settings and of those added while the gateway ran."""
         settings, folder = self._settings, self._data_folder()
         if not has_bridges(settings, folder):
             return
@@ -97,23 +101,25 @@ class ReferencedFiles:
 
         added, paused = load_added(folder), paused_in(folder)
         plans = BridgePlanner(settings, identity="").plan_all(settings, added)
-        plans.set_duplicates_aside({}, lambda one: one.paused or one.name in paused)
-        for aside in plans.aside:
-            naming, bridges = self._naming, settings.bridges
-            if aside.settings not in bridges and folder is not None:
-                naming, bridges = _of_added(folder, added), added.bridges
-            for problem in aside.problems:
-                if aside.settings is not None:  # else it has its line, from who read the file
-                    problem = naming.placed(problem, "bridge", bridges.index(aside.settings))
+        plans.set_duplicates_aside({}, lambda item: item.paused or item.name in paused)
+        for entry in plans.aside:
+            referencing_file, bridges = self._referencing_file, settings.bridges
+            if entry.settings not in bridges and folder is not None:
+                referencing_file, bridges = _added_bridges_file(folder, added), added.bridges
+            for problem in entry.problems:
+                if entry.settings is not None:  # otherwise its line is known from parsing
+                    problem = referencing_file.placed(problem, "bridge", bridges.index(entry.settings))
                 self._problems.append(problem)
 
     def _data_folder(self) -> Path | None:
-        """Where bridges may be that were added; None if nobody can look, which is told, or no gateway finds any."""
+        """Returns the folder of added bridges; None if it cannot be read, which is noted, or if no gateway would use
+        it.
+        """
         folder = None
         try:
             folder = data_folder(self._settings)
             has_bridges(self._settings, folder)
-        except OSError as error:  # it may be for the service's user alone
+        except OSError as error:  # it may be private to the service's user
             why = f"{folder} cannot be looked at: {error.strerror}"
             self.notes.append(f"bridges that were added are not checked: {why}")
             return None

@@ -39,7 +39,7 @@ _PATH: Final = Text(POSITION + _ANOTHER, 'positions with "-" between, like "a-b-
 
 @dataclass(frozen=True, slots=True)
 class PathList:
-    """The paths of a tree, at most `most`."""
+    """Reads the paths of a tree, at most `most`."""
 
     most: int
 
@@ -52,7 +52,7 @@ class PathList:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """An address."""
+    """Reads one address."""
 
     def read(self, value: object, folder: Path) -> Address:
         if not isinstance(value, str):
@@ -68,7 +68,7 @@ class _Address:
 
 @dataclass(frozen=True, slots=True)
 class AddressList:
-    """Where something is reached, the best first; at most `most`."""
+    """Reads the addresses of something, the preferred one first; at most `most`."""
 
     most: int
 
@@ -81,17 +81,17 @@ class AddressList:
 
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")
 DIALS: Final = {"auto": DialPreference.AUTO, "always": DialPreference.ALWAYS, "never": DialPreference.NEVER}
-BYTES_MAX: Final = 10**12  # of a second, or a day: more is a number with a few noughts too many
+BYTES_MAX: Final = 10**12  # per second, or per day: a larger number has a few zeros too many
 
 
 def _missing(given: Set[str], **meanings: str) -> Iterator[Conflict]:
-    """The keys that must stand in a section and do not."""
+    """Yields a conflict for each required key that a section does not have."""
     return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
 
 
 @dataclass(frozen=True, slots=True)
 class FederationSection:
-    """What all of it is called."""
+    """The name of the federation."""
 
     name: str = key("", NAME)
 
@@ -123,17 +123,17 @@ class SiteSection:
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return _missing(given, name="give the site a name")
 
-    def site(self, place: int) -> Site:
-        """As the overlay has it. *place*: its place in the file, from 0."""
-        usual = UPLINKS[self.uplink]
-        batch_ms = usual.batch_ms if self.batch_ms is None else self.batch_ms
+    def site(self, index: int) -> Site:
+        """Returns the overlay's site. *index*: its place in the file, from 0."""
+        preset = UPLINKS[self.uplink]
+        batch_ms = preset.batch_ms if self.batch_ms is None else self.batch_ms
         uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day)
-        return Site(self.name, place if self.index is None else self.index, uplink)
+        return Site(self.name, index if self.index is None else self.index, uplink)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySection:
-    """A gateway: where it stands, what it holds, and how it is reached."""
+    """A gateway: its site, its positions and its addresses."""
 
     name: str = key("", NAME)
     number: int | None = key(None, Integer(0, limits.GATEWAY_NUMBER_MAX))
@@ -146,11 +146,11 @@ class GatewaySection:
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return _missing(given, name="give the gateway a name", site="name the [[site]] where it stands")
 
-    def gateway(self, before: DraftGateway | None) -> DraftGateway:
-        """As the overlay has it. *before*: the one above in the file."""
+    def gateway(self, previous: DraftGateway | None) -> DraftGateway:
+        """Returns the overlay's gateway. *previous*: the one above in the file."""
         number = self.number
         if number is None:
-            number = before.number + 1 if before else 0
+            number = previous.number + 1 if previous else 0
         dials = DIALS[self.dials]
         return DraftGateway(self.name, number, self.site, self.positions, self.address, self.lan, dials)
 
@@ -169,14 +169,14 @@ class LinkSection:
             yield "between", f"names {' and '.join(self.between) or 'nobody'}", "name two gateways"
 
     def link(self) -> DraftLink:
-        """As the overlay has it."""
+        """Returns the overlay's link."""
         one, other = self.between
         return DraftLink((one, other), self.dials, self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class _TopologySections:
-    """The sections, as a file may have them."""
+    """The sections that a file may have."""
 
     federation: FederationSection = field(default_factory=FederationSection)
     factor: FactorSection = field(default_factory=FactorSection)
@@ -196,22 +196,22 @@ SECTIONS: Final[Mapping[str, Section]] = {
 
 
 def load_topology(path: Path) -> Topology:
-    """Read a topology file. Raises SettingsRefused."""
+    """Reads a topology file. Raises SettingsRefused."""
     return parse_topology(read_settings_text(path), str(path))
 
 
 def parse_topology(text: str, file: str) -> Topology:
-    """A topology from TOML text. `file` names it in problems. Raises SettingsRefused."""
+    """Returns a topology from TOML text. *file*: its name in problems. Raises SettingsRefused."""
     content = read_sections(SECTIONS, text, file, Path())
     if missing := [name for name in ("federation", "factor") if name not in content]:
         raise SettingsRefused([Problem(file, 0, name, "is missing", f"write a section [{name}]") for name in missing])
     federation: FederationSection = content["federation"]
     factor: FactorSection = content["factor"]
-    sites = tuple(one.site(place) for place, one in enumerate(content.get("site", ())))
+    sites = tuple(section.site(index) for index, section in enumerate(content.get("site", ())))
     gateways: list[DraftGateway] = []
-    for one in content.get("gateway", ()):
-        gateways.append(one.gateway(gateways[-1] if gateways else None))
-    links = tuple(one.link() for one in content.get("link", ()))
+    for section in content.get("gateway", ()):
+        gateways.append(section.gateway(gateways[-1] if gateways else None))
+    links = tuple(section.link() for section in content.get("link", ()))
     try:
         return Topology(TopologyDraft(federation.name, factor.tree, sites, tuple(gateways), links))
     except TopologyInvalid as invalid:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from edgebroker.cli.journal import command
 from edgebroker.runtime.journal.store import JournalWorker
-from edgebroker.runtime.journal.wear import WEAR
+from edgebroker.runtime.journal.wear import WEAR_FILE
 from edgebroker.storage.journal.options import JournalOptions
 
 SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
@@ -157,7 +157,7 @@ def test_an_unknown_kind_gets_the_nearest_name(journal: Path) -> None:
 def test_check_tells_the_life_of_a_card(journal: Path) -> None:
     assert "nothing is known yet" in run("check", journal).output
     said = {"bytes": 10**10, "running_s": 864_000, "days": [10**9] * 7, "day_bytes": 0, "day_s": 0}
-    (journal / WEAR).write_text(json.dumps(said), encoding="utf-8")
+    (journal / WEAR_FILE).write_text(json.dumps(said), encoding="utf-8")
     assert "1,000,000,000 bytes a day; it lasts 43.8 years" in run("check", journal).output
     report = json.loads(run("check", journal, "--card-gb", "8", "--card-cycles", "1000", "--json").output)
     assert report["card_years"] == 21.9

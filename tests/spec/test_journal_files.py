@@ -20,7 +20,7 @@ from edgebroker.instants import DAY, HOUR
 from edgebroker.limits import JOURNAL_QUARANTINE_FILES_MAX
 from edgebroker.runtime.journal.files import LOCK, JournalFiles, SyncTimes
 from edgebroker.runtime.journal.store import JournalWorker
-from edgebroker.runtime.journal.wear import WEAR, Card, CardWear, read_wear
+from edgebroker.runtime.journal.wear import WEAR_FILE, Card, CardWear, read_wear
 from edgebroker.storage.journal.format import CRC, HEADER, decode_header
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
@@ -118,7 +118,7 @@ def test_trouble_with_the_disk_is_named_and_the_journal_goes_on_when_it_is_over(
     worker = opened(folder)
     say(worker, b"one")
     (name,) = worker.files.names()
-    worker.files._forget(name)
+    worker.files._close_file(name)
     folder.joinpath(name).rename(tmp_path / "gone")
     worker.journal.append(b"two", 0)
     assert worker.run_due(20_000_000) == "No such file or directory"
@@ -342,7 +342,7 @@ def test_wear_is_counted_in_running_time_over_all_runs(tmp_path: Path) -> None:
     wear = CardWear(tmp_path)
     wear.record(0, 0)
     wear.record(HOUR - 1, 500)
-    assert not (tmp_path / WEAR).exists()
+    assert not (tmp_path / WEAR_FILE).exists()
     wear.record(HOUR, 1_000)
     assert read_wear(tmp_path).bytes_per_day == 24_000
     again = CardWear(tmp_path)
@@ -364,7 +364,7 @@ def test_the_card_of_the_settings_is_remembered_for_who_has_no_settings(tmp_path
 
 
 def test_a_wear_file_without_sense_is_no_trouble(tmp_path: Path) -> None:
-    (tmp_path / WEAR).write_text('{"bytes": []}', encoding="utf-8")
+    (tmp_path / WEAR_FILE).write_text('{"bytes": []}', encoding="utf-8")
     assert read_wear(tmp_path).bytes_per_day is None
     wear = CardWear(tmp_path / "missing")
     wear.record(0, 0)

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 from edgebroker.runtime.journal.store import JournalWorker
-from edgebroker.runtime.journal.wear import WEAR
+from edgebroker.runtime.journal.wear import WEAR_FILE
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.segments import slot_name
 
 
 def test_a_start_does_not_wait_for_the_other_end_of_a_fifo(tmp_path: Path) -> None:
     """To open one, or to read it, takes as long as nobody comes, and no signal is heard meanwhile."""
-    for name in (WEAR, slot_name(1)):
+    for name in (WEAR_FILE, slot_name(1)):
         os.mkfifo(tmp_path / name)
     worker = JournalWorker(tmp_path, JournalOptions(), lambda lsn, records: None)
     assert worker.wear.written.bytes == 0

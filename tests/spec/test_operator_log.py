@@ -28,7 +28,7 @@ from edgebroker.node.ledger import DROPS_MAX, Ledger
 from edgebroker.node.node import Node
 from edgebroker.runtime.operator_log import (
     LINES_MAX,
-    REPEATS,
+    REPEATS_MAX,
     SUBJECTS_MAX,
     WINDOW_S,
     Level,
@@ -122,11 +122,11 @@ def test_only_the_level_and_what_is_worse_is_told() -> None:
 
 def test_what_repeats_is_told_a_few_times_then_counted() -> None:
     desk = Desk()
-    for _ in range(REPEATS + 7):
+    for _ in range(REPEATS_MAX + 7):
         desk.log.log(Level.WARNING, "dropped", "again", client="slow")
     desk.log.log(Level.WARNING, "dropped", "once", client="other")
     desk.log.log(Level.WARNING, "refused", "once", client="slow")
-    assert len(desk.lines()) == REPEATS + 2, "another client and another code have limits of their own"
+    assert len(desk.lines()) == REPEATS_MAX + 2, "another client and another code have limits of their own"
     desk.now = WINDOW_S - 1
     desk.log.end_window()
     assert desk.lines() == []
@@ -139,7 +139,7 @@ def test_what_repeats_is_told_a_few_times_then_counted() -> None:
 
 def test_a_summary_is_as_bad_as_the_worst_it_stands_for() -> None:
     desk = Desk()
-    for level in [Level.INFO] * (REPEATS + 1) + [Level.ERROR, Level.INFO]:
+    for level in [Level.INFO] * (REPEATS_MAX + 1) + [Level.ERROR, Level.INFO]:
         desk.log.log(level, "c", "t")
     desk.lines()
     desk.log.flush()

@@ -27,7 +27,7 @@ def test_nothing_is_promised_after_a_segment_was_deleted_until_all_is_on_the_dis
         promised = []
         now = clock() + MINUTE
         while (work := session_journal.take_work(now)) is not None:
-            store._ended(work, files.execute(work))
+            store._on_work_done(work, files.execute(work))
             if work.purpose is WorkPurpose.BATCH:
                 promised.append((session_journal.is_refusing, session_journal.synced))
         return promised

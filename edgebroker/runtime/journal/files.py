@@ -2,8 +2,8 @@
 
 Every method blocks; `JournalWorker` calls them in a thread. Writes bypass the page cache where the file system allows
 it (O_DIRECT): frames begin and end with a sector. Through the cache each commit writes whole pages of 4 KiB: with 64
-bytes 1,000 times a second and commits of 5 ms that is 8.9 bytes for each byte of a record, and 1.9 without.
-`SyncTimes` is a histogram of the durations of syncs, in microseconds.
+bytes 1,000 times a second and commits of 5 ms that is 8.9 bytes for each byte of a record, and 1.9 without. `SyncTimes`
+is a histogram of the durations of syncs, in microseconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OCTAVES = 30  # up to 18 minutes
 
 
 class SyncTimes:
-    """Counts of durations in buckets that grow by 2^(1/4). Takes 1 KiB however many there were."""
+    """Counts durations in buckets that grow by 2^(1/4). Takes 1 KiB, however many there are."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -52,34 +52,36 @@ class SyncTimes:
         self.longest_us: Duration = 0
         self._buckets = [0] * (STEPS * OCTAVES)
 
-    def add(self, took_us: Duration) -> None:
-        """One more sync."""
+    def add(self, duration_us: Duration) -> None:
+        """Counts one sync."""
         self.count += 1
-        self.total_us += took_us
-        self.longest_us = max(self.longest_us, took_us)
-        self._buckets[_bucket_of(took_us)] += 1
+        self.total_us += duration_us
+        self.longest_us = max(self.longest_us, duration_us)
+        self._buckets[_bucket_of(duration_us)] += 1
 
     def quantile(self, share: float) -> Duration:
-        """The duration that *share* of all syncs did not exceed, rounded up to the end of its bucket; 0 if none was."""
-        rank, seen = share * self.count, 0
+        """Returns the duration that *share* of all syncs did not exceed, rounded up to its bucket's end; 0 if there was
+        none.
+        """
+        rank, cumulative = share * self.count, 0
         for number, count in enumerate(self._buckets):
-            seen += count
-            if count and seen >= rank:
+            cumulative += count
+            if count and cumulative >= rank:
                 return min(_end_of(number), self.longest_us)
         return self.longest_us
 
     def buckets(self) -> Iterator[tuple[Duration, int]]:
-        """(upper bound in microseconds, syncs up to it), one for each doubling, as OpenMetrics counts."""
-        seen = 0
+        """Yields (upper bound in microseconds, syncs up to it) for each doubling, cumulative as in OpenMetrics."""
+        cumulative = 0
         for number, count in enumerate(self._buckets):
-            seen += count
+            cumulative += count
             if number % STEPS == STEPS - 1:
-                yield _end_of(number), seen
+                yield _end_of(number), cumulative
 
 
-def _bucket_of(took_us: Duration) -> int:
-    octave = max(took_us, 1).bit_length() - 1
-    step = (max(took_us, 1) - (1 << octave)) * STEPS >> octave
+def _bucket_of(duration_us: Duration) -> int:
+    octave = max(duration_us, 1).bit_length() - 1
+    step = (max(duration_us, 1) - (1 << octave)) * STEPS >> octave
     return min(octave * STEPS + step, STEPS * OCTAVES - 1)
 
 
@@ -89,7 +91,7 @@ def _end_of(bucket: int) -> Duration:
 
 
 LOCK = "lock"
-FOLDER_GONE: Final = "its folder was taken away or exchanged"  # without its name: clients are told the reason
+FOLDER_GONE: Final = "its folder was taken away or exchanged"  # without its path: the reason is sent to clients
 LOCK_GONE: Final = "its lock was taken away or exchanged"
 LOCKS = Path("/proc/locks")
 ZEROS = bytes(128 * KIB)
@@ -97,39 +99,38 @@ BUFFER_BYTES = 256 * KIB
 
 
 class JournalFiles:
-    """The folder *path*. It is not made, and nothing in it is changed, before `lock`."""
+    """The folder *path*. It is neither made nor changed before `lock`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.sync_us = SyncTimes()
-        """How long each sync took."""
+        """The duration of each sync."""
         self.bytes_written = 0
-        """What was handed to the operating system."""
+        """Bytes passed to the operating system."""
         self.free_bytes: int | None = None
-        """What the disk had for us after the last work; None if it does not say."""
+        """Free bytes of the disk after the last work; None if it does not report them."""
         self.card_bytes_written = 0
-        """What went to the card: where the page cache is in between, whole pages of 4 KiB."""
+        """Bytes written to the card: through the page cache these are whole pages of 4 KiB."""
         self._direct = getattr(os, "O_DIRECT", 0)
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # begins a page, as writing past the cache demands
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # page-aligned, as O_DIRECT requires
         self._descriptors: dict[str, int] = {}
         self._lock: int | None = None
         self._folder: int | None = None
         self.has_lost_segment = False
-        """What was written and synced is not there any more under its name. Whoever knows all that is kept may say it
-        again."""
+        """A segment that was written and synced has been deleted or replaced. Its records must be written again."""
 
-    # -- for one process alone --------------------------------------------------------------------------------------
+    # -- the lock ----------------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Make the folder and take it for this process, until `close` or the process's end.
+        """Makes the folder and locks it for this process, until `close` or the end of the process.
 
-        Raises JournalInUse if another process has it, OSError if the folder cannot be used.
+        Raises JournalInUse if another process has locked it, OSError if the folder cannot be used.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = self._locked()
+        self._lock = self._take_lock()
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
-    def _locked(self) -> int:
+    def _take_lock(self) -> int:
         descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,8 +148,11 @@ class JournalFiles:
         return descriptor
 
     def close(self) -> None:
-        """Close all files and let others have the folder."""
-        descriptors = [*self._descriptors.values(), *(each for each in (self._lock, self._folder) if each is not None)]
+        """Closes all files and releases the lock."""
+        descriptors = [
+            *self._descriptors.values(),
+            *(descriptor for descriptor in (self._lock, self._folder) if descriptor is not None),
+        ]
         self._descriptors.clear()
         self._lock = self._folder = None
         for descriptor in descriptors:
@@ -156,17 +160,18 @@ class JournalFiles:
                 os.close(descriptor)
 
     def misplaced(self) -> str:
-        """What has lost its name, in words: the folder that was locked, or the lock in it; "" if neither has. Files
-        without a name take everything.
+        """Returns which of the folder and its lock has been deleted or replaced, as text; "" if neither has.
+
+        Writes to deleted files succeed, but are lost.
         """
         if self._folder is not None and not _is_named(self._folder, self.path):
             return FOLDER_GONE
         return LOCK_GONE if self._lock is not None and not _is_named(self._lock, self.path / LOCK) else ""
 
     def owner(self) -> str | None:
-        """The process that has the folder, in words; None if none has, or the machine does not say.
+        """Returns the process that has locked the folder, as text; None if none has, or the system does not say.
 
-        Asking for the lock would tell too, and refuse a gateway that starts in that moment.
+        Trying the lock would also tell, but could make a gateway fail that starts at the same moment.
         """
         try:
             inode = (self.path / LOCK).stat().st_ino
@@ -177,104 +182,106 @@ class JournalFiles:
             pass
         return None
 
-    # -- what recovery reads ------------------------------------------------------------------------------------------
+    # -- reads of recovery --------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The segments. Raises OSError."""
+        """Returns the names of the segments. Raises OSError."""
         return sorted(entry.name for entry in self.path.iterdir() if entry.name.endswith(SUFFIX) and entry.is_file())
 
     def head(self, name: str) -> bytes:
-        """The first bytes of a segment. Raises OSError."""
+        """Returns the first bytes of a segment. Raises OSError."""
         with (self.path / name).open("rb") as file:
             return file.read(FRAMES_AT)
 
     def read(self, name: str) -> bytes:
-        """A segment. Raises OSError."""
+        """Returns the bytes of a segment. Raises OSError."""
         with (self.path / name).open("rb", buffering=0) as file:
             data = file.read(min(os.fstat(file.fileno()).st_size, JOURNAL_SEGMENT_BYTES_MAX))
-            _forget_pages(file.fileno())
+            _drop_page_cache(file.fileno())
             return data
 
     def quarantined(self) -> list[str]:
-        """The files that were set aside, in this run or an earlier one. Raises OSError."""
+        """Returns the names of the files that were set aside, in this run or an earlier one. Raises OSError."""
         folder = self.path / QUARANTINE
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
-    # -- what the journal wants -------------------------------------------------------------------------------------
+    # -- work of the journal --------------------------------------------------------------------------------------
 
     def execute(self, work: DiskWork) -> str:
-        """Do the operations of *work* in order. Returns "" or, at the first that fails, the reason.
+        """Performs the operations of *work* in order. Returns "" or, at the first that fails, the reason.
 
-        It fails too if the folder or the segment has lost its name: files without one take everything, and the next run
-        finds none of it.
+        It also fails if the folder or the segment has been deleted or replaced: the writes would succeed, and be lost.
         """
-        reason = self._out_of_place()
+        reason = self._check_place()
         if not reason:
             for operation in work.operations:
                 try:
-                    self._do(operation)
+                    self._perform(operation)
                 except OSError as error:
                     reason = error.strerror or type(error).__name__
                     break
-        reason = reason or self._out_of_place() or self._lost_by(work)
+        reason = reason or self._check_place() or self._lost_segment(work)
         self.measure_free_space()
         return reason
 
-    def _out_of_place(self) -> str:
-        """As `misplaced`; but a lock that was tidied away is had again, if nobody else has taken it."""
+    def _check_place(self) -> str:
+        """As `misplaced`, but takes a deleted lock again, unless another process has it by now."""
         missing = self.misplaced()
         if missing == LOCK_GONE and self._lock is not None:
             try:
-                found = self._locked()  # somebody tidied up: another process could have taken the folder meanwhile
+                descriptor = self._take_lock()  # it was deleted: another process may have taken the folder meanwhile
             except (JournalInUse, OSError) as error:
                 return f"{missing}, and cannot be had again: {error}"
             os.close(self._lock)
-            self._lock, missing = found, ""
+            self._lock, missing = descriptor, ""
         return missing
 
-    def _lost_by(self, work: DiskWork) -> str:
-        """Which file that *work* synced has lost its name, in words; "" if none has."""
-        for each in work.operations:
-            if isinstance(each, Sync) and not _is_named(self._descriptors[each.name], self.path / each.name):
-                self.has_lost_segment = (
-                    self.has_lost_segment or work.purpose is WorkPurpose.BATCH
-                )  # in others there is nothing yet
-                return f"{each.name} was taken away"
+    def _lost_segment(self, work: DiskWork) -> str:
+        """Returns which file that *work* synced has been deleted or replaced, as text; "" if none has."""
+        for operation in work.operations:
+            if not isinstance(operation, Sync):
+                continue
+            name = operation.name
+            if not _is_named(self._descriptors[name], self.path / name):
+                if work.purpose is WorkPurpose.BATCH:  # files of other works have no records yet
+                    self.has_lost_segment = True
+                return f"{name} was taken away"
         return ""
 
     def measure_free_space(self) -> None:
-        """See what room the disk has."""
+        """Sets `free_bytes`."""
         try:
             disk = os.statvfs(self.path)
-            self.free_bytes = disk.f_bavail * disk.f_frsize if disk.f_blocks else None  # no size: it knows of no end
+            # a file system without a size reports no free blocks
+            self.free_bytes = disk.f_bavail * disk.f_frsize if disk.f_blocks else None
         except OSError:
             self.free_bytes = None
 
-    def _do(self, operation: Operation) -> None:
+    def _perform(self, operation: Operation) -> None:
         match operation:
             case Write(name, offset, data):
                 self._write(name, offset, data)
             case Sync(name):
-                began = time.perf_counter_ns()
+                started = time.perf_counter_ns()
                 os.fdatasync(self._open(name))
-                self.sync_us.add((time.perf_counter_ns() - began) // 1_000)
+                self.sync_us.add((time.perf_counter_ns() - started) // 1_000)
             case Create(name):
-                self._forget(name)
+                self._close_file(name)
                 _create(self.path / name)
             case Fill(name, offset, size):
-                for at in range(offset, offset + size, len(ZEROS)):
-                    self._write(name, at, ZEROS[: offset + size - at])
+                for position in range(offset, offset + size, len(ZEROS)):
+                    self._write(name, position, ZEROS[: offset + size - position])
             case SyncFolder():
                 self._sync_folder(self.path)
-            case SetAside(name, to):
-                self._forget(name)
+            case SetAside(name, target):
+                self._close_file(name)
                 folder = self.path / QUARANTINE
                 folder.mkdir(mode=0o700, exist_ok=True)
-                with suppress(FileNotFoundError):  # it was done before what stands behind it failed
-                    (self.path / name).rename(folder / to)
+                with suppress(FileNotFoundError):  # done in an earlier attempt, of which a later operation failed
+                    (self.path / name).rename(folder / target)
                 self._sync_folder(folder)
             case Remove(name):
-                self._forget(name)
+                self._close_file(name)
                 (self.path / name).unlink(missing_ok=True)
 
     def _write(self, name: str, offset: int, data: bytes) -> None:
@@ -285,26 +292,26 @@ class JournalFiles:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-            self._direct = 0  # this file system or card wants larger pieces, or cannot do it
+            self._direct = 0  # the file system or the card wants larger blocks, or does not support it
             for opened in list(self._descriptors):
-                self._forget(opened)
-        rest, at, descriptor = memoryview(data), offset, self._open(name)
+                self._close_file(opened)
+        rest, position, descriptor = memoryview(data), offset, self._open(name)
         while rest:
-            done = os.pwrite(descriptor, rest, at)
-            rest, at = rest[done:], at + done
+            count = os.pwrite(descriptor, rest, position)
+            rest, position = rest[count:], position + count
         self.bytes_written += len(data)
-        self.card_bytes_written += ((at + PAGE_BYTES - 1) // PAGE_BYTES - offset // PAGE_BYTES) * PAGE_BYTES
+        self.card_bytes_written += ((position + PAGE_BYTES - 1) // PAGE_BYTES - offset // PAGE_BYTES) * PAGE_BYTES
 
     def _write_past_cache(self, descriptor: int, offset: int, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            size = min(BUFFER_BYTES, len(data) - at)
-            self._buffer[:size] = data[at : at + size]
+        done = 0
+        while done < len(data):
+            size = min(BUFFER_BYTES, len(data) - done)
+            self._buffer[:size] = data[done : done + size]
             with memoryview(self._buffer) as view:
-                done = os.pwrite(descriptor, view[:size], offset + at)
-            at += done
-            self.bytes_written += done
-            self.card_bytes_written += done
+                count = os.pwrite(descriptor, view[:size], offset + done)
+            done += count
+            self.bytes_written += count
+            self.card_bytes_written += count
 
     def _open(self, name: str) -> int:
         if name not in self._descriptors:
@@ -318,7 +325,7 @@ class JournalFiles:
                 self._descriptors[name] = os.open(self.path / name, flags)
         return self._descriptors[name]
 
-    def _forget(self, name: str) -> None:
+    def _close_file(self, name: str) -> None:
         descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -332,7 +339,7 @@ class JournalFiles:
 
 
 def _create(path: Path) -> None:
-    """Make the file, empty. Raises OSError, also where no regular file has its name: to open a FIFO never ends."""
+    """Creates an empty file. Raises OSError, also if the path is not a regular file: to open a FIFO would block."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise OSError(errno.EEXIST, f"{path} is no regular file; take it away")
@@ -340,18 +347,18 @@ def _create(path: Path) -> None:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether what is open as *descriptor* is what is found at *path*."""
+    """Whether *path* is the file that is open as *descriptor*."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
         return False
 
 
-def _forget_pages(descriptor: int) -> None:
-    """Let the kernel forget what is clean of a file: 8 MiB are much on a small gateway.
+def _drop_page_cache(descriptor: int) -> None:
+    """Drops the clean pages of a file from the page cache: 8 MiB are much on a small gateway.
 
-    And what was read in one go lies in memory as large folios, and who then writes 512 bytes through the cache is
-    charged for a whole one in /proc/PID/io: 250 times too much on Linux 6.18.
+    Also, a file that was read in one go is cached in large folios, and a later cached write of 512 bytes is accounted
+    as a whole folio in /proc/PID/io: 250 times too much on Linux 6.18.
     """
     with suppress(OSError):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -14,18 +14,18 @@ from pathlib import Path
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import DAY, HOUR, SECOND, Instant
 
-WEAR = "wear.json"
+WEAR_FILE = "wear.json"
 DAYS_KEPT = 7
 YEAR_DAYS = 365.25
 
-# An ordinary card has no rating. One made for recording has: Samsung gives the PRO Endurance of 128 GB 43,800 hours of
-# Full HD, which is 26 Mbit/s: 512 TB, or 4,000 times its size. We count with an eighth of that.
+# An ordinary card has no rating. One made for recording has: Samsung rates the PRO Endurance of 128 GB at 43,800 hours
+# of Full HD, which is 26 Mbit/s: 512 TB, or 4,000 times its size. We assume an eighth of that.
 GIGABYTE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What the journal lies on: its size as makers count it, and how many times over it may be written."""
+    """The card of the journal: its size as makers count it, and its rated write cycles."""
 
     gb: float = 32
     cycles: int = 500
@@ -36,31 +36,31 @@ CARD = Card()
 
 @dataclass(frozen=True, slots=True)
 class WearTotals:
-    """What was written while the gateway ran, and on which card."""
+    """What was written while the gateway ran, and to which card."""
 
     bytes: int = 0
     running_us: int = 0
     days: tuple[int, ...] = ()
     """The latest whole days of running time, in bytes."""
     day_bytes: int = 0
-    """The day that is not over."""
+    """The present day."""
     day_us: int = 0
     card: Card = CARD
 
     @property
     def bytes_per_day(self) -> float | None:
-        """The mean over the days kept, or over less than a day if there is no more; None before the first hour."""
+        """The mean over the days kept and the present one; None before the first hour."""
         span, total = len(self.days) * DAY + self.day_us, sum(self.days) + self.day_bytes
         return total * DAY / span if span >= HOUR else None
 
     @property
     def years(self) -> float | None:
-        """How long the card lasts if it goes on like this; None if nothing is known yet."""
+        """The lifetime of the card at this rate; None if it is unknown."""
         per_day = self.bytes_per_day
         return self.card.gb * GIGABYTE * self.card.cycles / (per_day * YEAR_DAYS) if per_day else None
 
     def described(self) -> dict[str, float | None]:
-        """Both in numbers that may be shown; None if nothing is known yet."""
+        """Returns both, rounded; None if they are unknown."""
         per_day, years = self.bytes_per_day, self.years
         return {
             "bytes_per_day": None if per_day is None else round(per_day),
@@ -68,7 +68,7 @@ class WearTotals:
         }
 
     def plus(self, size: int, span_us: int) -> WearTotals:
-        """*size* bytes were written in the next *span_us*."""
+        """Returns the totals after *size* more bytes in *span_us*."""
         days, day_bytes, day_us = self.days, self.day_bytes + size, self.day_us + span_us
         if day_us >= DAY:
             days = (*days, day_bytes * DAY // day_us)[-DAYS_KEPT:]
@@ -77,42 +77,42 @@ class WearTotals:
 
 
 def read_wear(folder: Path) -> WearTotals:
-    """What the file in *folder* says; nothing if there is none or it makes no sense."""
+    """Reads the file in *folder*; returns zeros if there is none or it is damaged."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        path = folder / WEAR
-        if not path.is_file():  # who reads a FIFO waits for ever
+        path = folder / WEAR_FILE
+        if not path.is_file():  # to read a FIFO would block
             return WearTotals()
-        said = json.loads(path.read_bytes()[:4_096])
-        days = tuple(int(day) for day in said["days"])
+        fields = json.loads(path.read_bytes()[:4_096])
+        days = tuple(int(day) for day in fields["days"])
         return WearTotals(
-            int(said["bytes"]),
-            int(said["running_s"]) * SECOND,
+            int(fields["bytes"]),
+            int(fields["running_s"]) * SECOND,
             days,
-            int(said["day_bytes"]),
-            int(said["day_s"]) * SECOND,
-            Card(float(said.get("card_gb", CARD.gb)), int(said.get("card_cycles", CARD.cycles))),
+            int(fields["day_bytes"]),
+            int(fields["day_s"]) * SECOND,
+            Card(float(fields.get("card_gb", CARD.gb)), int(fields.get("card_cycles", CARD.cycles))),
         )
     return WearTotals()
 
 
 class CardWear:
-    """Adds up what a run writes, and keeps it in a small file, once an hour and at the end."""
+    """Adds up what a run writes, and saves it in a small file, once an hour and at the end."""
 
     def __init__(self, folder: Path, card: Card = CARD) -> None:
         self.written = replace(read_wear(folder), card=card)
         self._folder = folder
-        self._noted: Instant | None = None
-        self._noted_bytes = 0
+        self._recorded_at: Instant | None = None
+        self._recorded_bytes = 0
 
     def record(self, now: Instant, written: int, *, is_last: bool = False) -> None:
-        """*written* bytes were written in this run so far. Trouble with the file is no trouble."""
-        if self._noted is None:
-            self._noted = now
-        if not is_last and now - self._noted < HOUR:
+        """Records that *written* bytes were written in this run so far. Errors of the file are ignored."""
+        if self._recorded_at is None:
+            self._recorded_at = now
+        if not is_last and now - self._recorded_at < HOUR:
             return
-        self.written = self.written.plus(written - self._noted_bytes, now - self._noted)
-        self._noted, self._noted_bytes = now, written
-        said = {
+        self.written = self.written.plus(written - self._recorded_bytes, now - self._recorded_at)
+        self._recorded_at, self._recorded_bytes = now, written
+        fields = {
             "bytes": self.written.bytes,
             "running_s": self.written.running_us // SECOND,
             "days": list(self.written.days),
@@ -122,6 +122,6 @@ class CardWear:
             "card_cycles": self.written.card.cycles,
         }
         with suppress(OSError):
-            part = self._folder / f"{WEAR}.part"
-            part.write_text(json.dumps(said) + "\n", encoding="utf-8")
-            os.replace(part, self._folder / WEAR)
+            temporary = self._folder / f"{WEAR_FILE}.part"
+            temporary.write_text(json.dumps(fields) + "\n", encoding="utf-8")
+            os.replace(temporary, self._folder / WEAR_FILE)

@@ -279,7 +279,7 @@ class PeerManager:
         self._loop.call_exception_handler({"message": f"edgebroker: {peer} is cut off", "exception": error})
         stream.end(f"an error here: {error!r}", clock())
 
-    def _tell(self, event: LinkUp | LinkDown | LinkRefusal) -> None:
+    def _log_event(self, event: LinkUp | LinkDown | LinkRefusal) -> None:
         peer = event.peer
         match event:
             case LinkUp():
