@@ -341,6 +341,19 @@ def test_dots_stand_for_anything(expected: str, printed: str, same: bool) -> Non
     assert matches(expected, printed) is same
 
 
+def glossary() -> list[tuple[str, str, str]]:
+    """(term, meaning, source) of each row."""
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| (?!Term )([A-Za-z -]+) \| (.+) \| (.+) \|$", page, re.M)
+
+
 def test_the_glossary_has_every_fate() -> None:
-    terms = set(re.findall(r"^\| ([a-z -]+) \|", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.M))
-    assert {fate.name.lower() for fate in Fate} <= terms
+    assert {fate.name.lower() for fate in Fate} <= {term for term, *_ in glossary()}
+
+
+def test_the_glossary_has_each_term_once_in_order_with_its_source() -> None:
+    terms = [term.lower() for term, *_ in glossary()]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+    page = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    assert len(terms) == len(re.findall(r"^\| (?!Term )", page, re.M)), "a row without its source"
