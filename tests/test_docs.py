@@ -322,6 +322,15 @@ def test_relative_links_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if target and not (document.parent / target).exists()] == []
 
 
+def test_every_page_is_in_the_index() -> None:
+    linked = set(LINK.findall((ROOT / "docs/README.md").read_text(encoding="utf-8")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked
+
+
+def test_the_readme_has_few_links() -> None:
+    assert len(LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))) <= 8
+
+
 @pytest.mark.parametrize(
     ("expected", "printed", "same"),
     [
