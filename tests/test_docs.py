@@ -322,6 +322,33 @@ def test_relative_links_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if target and not (document.parent / target).exists()] == []
 
 
+def headings(document: Path) -> set[str]:
+    """The anchors that GitHub makes of the headings of a page."""
+    text = BLOCK.sub("", document.read_text(encoding="utf-8"))
+    plain = (re.sub(r"[`*]", "", heading.lower()) for heading in re.findall(r"^#+ (.*)$", text, re.M))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_anchors_lead_to_a_heading(document: Path) -> None:
+    text = BLOCK.sub("", document.read_text(encoding="utf-8"))
+    split = (target.partition("#") for target in LINK.findall(text) if "://" not in target)
+    found = [(document.parent / page if page else document, anchor) for page, _, anchor in split if anchor]
+    assert [
+        (page.name, anchor) for page, anchor in found if page.suffix == ".md" and anchor not in headings(page)
+    ] == []
+
+
+def test_every_decision_has_its_four_parts_in_twelve_lines() -> None:
+    decisions = re.split(r"^### ", (ROOT / "docs/decisions.md").read_text(encoding="utf-8"), flags=re.M)[1:]
+    assert decisions
+    for decision in decisions:
+        title, _, body = decision.partition("\n")
+        body = re.split(r"^## ", body, flags=re.M)[0].strip()
+        assert re.findall(r"^- \*\*(\w+)\.\*\*", body, re.M) == ["Context", "Options", "Choice", "Price"], title
+        assert len(body.splitlines()) <= 12, title
+
+
 def test_every_page_is_in_the_index() -> None:
     linked = set(LINK.findall((ROOT / "docs/README.md").read_text(encoding="utf-8")))
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked
