@@ -212,7 +212,8 @@ class Store:
     def restore(self, frontend: Frontend, join: Callable[[JournalState], None]) -> Iterator[str]:
         """Gives *frontend* the recovered state, and writes its journal from now on.
 
-        join: called once before the state is restored. Yields lines for the operator about damage and about records that cannot be restored.
+        join: called once before the state is restored. Yields lines for the operator about damage and about records
+        that cannot be restored.
         """
         now, state = clock(), self._state
         wall_us = time.time_ns() // 1_000
