@@ -76,9 +76,7 @@ SESSIONS_MAX = 20_000  # sessions, connected or not
 QUEUED_MESSAGES_MAX = 1_000_000  # queued for all clients together
 QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes: a quarter of a 512 MiB node
 
-AWAKE_PERCENT = 10  # a message every millisecond, and 100 us for each
 GATHER_US = 100  # about two messages at 20,000 a second, which take little more than one
-SPIN_US = 25  # to be woken takes 15 us of processor time on a PC, and 2 of whoever wakes
 
 # -- the delivery log ---------------------------------------------------------------------------------------------
 LOG_SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader has one in memory, an uplink repeats one at most

@@ -140,8 +140,9 @@ class Gateway:
 
     async def start(self) -> Listeners:
         """Begin to listen; the listeners, also those of later. Raises CannotListen, SettingsInvalid."""
-        node = self._settings.node
-        reactor = self._reactor = Reactor(self.frontend, node.spin_us, node.gather_us, node.awake_percent)
+        for warning in self._settings.warnings:
+            self._tell(str(warning))
+        reactor = self._reactor = Reactor(self.frontend, self._settings.node.gather_us)
         if self.store is not None:
             for line in self.store.restore(self.frontend, self._join):
                 self._tell(line)

@@ -60,7 +60,7 @@ class ReferencedFiles:
     """
 
     def __init__(self, settings: Settings, text: str, file: str) -> None:
-        self.notes: list[str] = []
+        self.notes: list[str] = [str(warning) for warning in settings.warnings]
         """What the gateway would log about the files."""
         self.certificates: list[ListenerTls | None] = []
         """The TLS of each listener."""

@@ -111,6 +111,7 @@ class Reloader:
     async def apply(self, settings: Settings) -> ReloadOutcome:
         """Let *settings* hold as far as they can without a restart, or not at all."""
         prepared: list[PreparedChange] = []
+        notes = [str(warning) for warning in settings.warnings]
         try:
             for prepare in self._preparers.values():
                 one = await prepare(settings)
@@ -123,7 +124,7 @@ class Reloader:
                 return rejected_outcome(error)
             raise
         changes = list(differences(self.settings, settings, self._late))
-        notes = [note for one in prepared for note in one.commit()]
+        notes += [note for one in prepared for note in one.commit()]
         self.settings = self._merged(settings)
         return ReloadOutcome(changes, notes=notes, rejected=settings.aside)
 

@@ -5,15 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from edgelab.bench import command, rounds, subjects, trial
+from edgelab.bench import command, subjects, trial
 from edgelab.bench.job import LoadJob
-from edgelab.bench.mqtt import with_patience
 from edgelab.bench.workloads import NAMES, WORKLOADS
 
 BENCH = [sys.executable, "-m", "edgebroker", "bench", "mqtt"]
@@ -79,16 +77,6 @@ def test_two_sides_give_a_ratio_by_round_and_a_verdict():
     assert row["ratio"] == row["ratios"][0] == row["ours"] / row["peer"]
     assert row["target"] == ">= 1.5 x peer"
     assert row["met"] is (row["ratio"] >= 1.5)
-
-
-def test_a_workloads_patience_is_that_of_our_brokers_alone(tmp_path):
-    sides = {rounds.OURS: subjects.SUBJECTS["edgebroker"](), rounds.PEER: subjects.SUBJECTS["relay"]()}
-    plan = rounds.RoundPlan(sides, trial.Cores(broker=0, generator=0), rounds=1, seconds=1.0)
-    patient = with_patience(plan, 2_000)
-    assert "--config" in patient.sides[rounds.OURS].command(1883, tmp_path)
-    assert tomllib.loads((tmp_path / "gateway.toml").read_text()) == {"node": {"spin_us": 2_000}}
-    assert patient.sides[rounds.PEER] is sides[rounds.PEER]
-    assert with_patience(plan, None) is plan
 
 
 def test_the_pure_copy_is_pure_wherever_it_is_started(tmp_path):

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -15,14 +14,13 @@ from typing import Any, cast
 import pytest
 
 from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
-from edgebroker.runtime.loop.cadence import Beat, Cadence
 from edgebroker.runtime.loop.loop import Loop
 from edgebroker.runtime.loop.stream import SocketPoller, SocketStream, Transport
 
 from .test_stream import LOOPS, PATIENCE_S, Heard, watch_of
 
 
-@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping", "expecting"][: len(LOOPS)])
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "napping"][: len(LOOPS)])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
@@ -226,58 +224,3 @@ def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> Non
         await heard.is_over.wait()
 
     run(story())
-
-
-class Seeing(Cadence):
-    """Notes how it is told of a client."""
-
-    def __init__(self) -> None:
-        super().__init__(100)
-        self.seen: list[str] = []
-
-    def came(self, beat: Beat, now: int, was_asleep: bool) -> None:
-        self.seen.append("came")
-
-    def passed(self, beat: Beat, now: int) -> None:
-        self.seen.append("passed")
-
-
-@pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: gateways wait with asyncio's own selector there")
-def test_what_comes_while_others_are_served_is_told_apart() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, Loop)
-        near, far = socket.socketpair()
-        near.setblocking(False)
-        heard = asyncio.Event()
-        receiver = SimpleNamespace(
-            connection_made=lambda transport: None,
-            data_received=lambda data: heard.set(),
-            connection_lost=lambda error: None,
-        )
-        stream = SocketStream(near, loop.poller, cast(Any, receiver), loop)
-        stream.open()
-        loop.poller.cadence = cadence = Seeing()
-
-        async def send() -> None:
-            heard.clear()
-            far.send(b"!")
-            await heard.wait()
-
-        for _ in range(3):  # and then it is not new any more
-            await send()
-        assert cadence.seen == []
-        await send()
-        assert cadence.seen == ["passed"], "the loop had the processor when it was sent"
-        loop.call_later(0.01, heard.clear)
-        await asyncio.sleep(0.02)
-        thread = threading.Timer(0.05, far.send, (b"!",))
-        thread.start()
-        await heard.wait()
-        thread.join()
-        assert cadence.seen == ["passed", "came"]
-        stream.abort()
-        far.close()
-
-    with asyncio.Runner(loop_factory=Loop) as runner:
-        runner.run(asyncio.wait_for(story(), 20))

@@ -140,3 +140,17 @@ def test_every_key_that_is_applied_at_once_has_somebody_to_apply_it() -> None:
         name for name, keys in KEYS.items() if any(one.metadata["applied"] is Activation.LIVE for one in keys.values())
     }
     assert live <= asyncio.run(sections())
+
+
+def test_a_gateway_warns_of_keys_that_have_no_effect_any_more() -> None:
+    async def story() -> None:
+        told: list[str] = []
+        settings = parse("[node]\nspin_us = 25\n[listener]\nport = 0\n")
+        gateway = Gateway(settings, told.append)
+        await gateway.start()
+        outcome = await gateway.reload(settings)
+        await gateway.stop()
+        assert told == list(outcome.notes) == [str(one) for one in settings.warnings]
+        assert told[0].startswith("f.toml:2: node.spin_us: has no effect")
+
+    asyncio.run(story())

@@ -118,6 +118,20 @@ def test_a_refusal_names_file_line_key_and_mend(text: str, line: str) -> None:
     assert refusal(text) == [line]
 
 
+def test_keys_of_earlier_versions_are_ignored_with_a_warning(tmp_path: Path) -> None:
+    text = '[node]\nspin_us = "any"\nname = "n-1"\nawake_percent = 10\n'
+    settings = parse(text)
+    assert settings.node == parse('[node]\nname = "n-1"\n').node
+    assert [str(one) for one in settings.warnings] == [
+        f"f.toml:{line}: node.{key}: has no effect: a gateway does not wait awake any more; leave it out"
+        for line, key in ((2, "spin_us"), (4, "awake_percent"))
+    ]
+    (file := tmp_path / "s.toml").write_text(text)
+    checked = CliRunner().invoke(check, [str(file), "--quiet"])
+    assert (checked.exit_code, checked.stdout) == (0, "")
+    assert [line.split(": ")[0] for line in checked.stderr.splitlines()] == [f"{file}:2", f"{file}:4"]
+
+
 def test_a_section_twice_is_refused() -> None:
     [line] = refusal("[log]\n[data]\n[log]")
     assert line.startswith("f.toml:3: not TOML: ")

@@ -15,7 +15,6 @@ import pytest
 
 from edgebroker.runtime.listeners.layer import Layer
 from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
-from edgebroker.runtime.loop.cadence import Cadence
 from edgebroker.runtime.loop.loop import Loop, LoopPoller
 from edgebroker.runtime.loop.stream import FULL_BYTES, SocketPoller, SocketStream, Transport
 
@@ -84,14 +83,6 @@ class Line:
             await asyncio.sleep(0.001)
 
 
-class Spinning(Loop):
-    """Never sleeps: everybody has a turn nevertheless."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.poller.spin_s = 3_600.0
-
-
 class Napping(Loop):
     """Naps before each wait: nobody is forgotten meanwhile, and no timer is late for it."""
 
@@ -100,18 +91,10 @@ class Napping(Loop):
         self.poller.coalescer.nap_us = 2_000
 
 
-class Expecting(Loop):
-    """Would be awake when somebody regular sends; nobody does here."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.poller.cadence = Cadence(100)
+LOOPS = [asyncio.new_event_loop, *([Loop, Napping] if hasattr(select, "epoll") else [])]
 
 
-LOOPS = [asyncio.new_event_loop, *([Loop, Spinning, Napping, Expecting] if hasattr(select, "epoll") else [])]
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "spinning", "napping", "expecting"][: len(LOOPS)])
+@pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "napping"][: len(LOOPS)])
 def run(request: pytest.FixtureRequest) -> Any:
     def run(what: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from edgebroker.runtime.loop.cadence import Cadence
 from edgebroker.runtime.loop.input_coalescing import InputCoalescer
 from edgebroker.runtime.loop.stream import SocketStream
 
@@ -23,9 +22,6 @@ EVENTS_MAX: Final = 256
 """Sockets that are served before what they caused is sent: a few milliseconds' worth."""
 READS: Final = select.EPOLLIN
 WRITES: Final = select.EPOLLOUT
-SELECTED_MAX: Final = 1_024
-"""`select` takes no descriptor from there on. A process that inherited so many does not doze."""
-EVER: Final = float("inf")
 
 
 class Poller:
@@ -43,20 +39,9 @@ class Poller:
         self._epoll.register(self._others_descriptor, READS)
         self._poll = self._epoll.poll
         self._is_recalled = False
-        self._pause = 0.0
-        self._itself = [self._epoll.fileno()]
-        self._may_doze = self._itself[0] < SELECTED_MAX
         self._now = 0.0  # when the last wait was over
-        self._is_timed = False  # what came in it came then, but for what `_was_there`
-        self._was_there = False  # what came had come before the wait began
-        self._was_asleep = False  # what came woke the process
-        self.spin_s = 0.0
-        """How long the system is asked again and again before it sleeps, while what comes usually comes sooner.
-        Being woken takes longer, and waking somebody takes time as well."""
         self.coalescer = InputCoalescer(0)
         """How long it sleeps before it asks, whatever comes: whoever counts packets says that there."""
-        self.cadence = Cadence(0)
-        """For whom it is awake before they send: it is told here what comes."""
         self.on_batch_served: Callable[[], None] = lambda: None
         """Called when all has been served that was ready at one time, and when the loop asks for the next wait."""
 
@@ -69,7 +54,6 @@ class Poller:
         events = (READS if reading else 0) | (WRITES if writing else 0)
         if not events:  # epoll would go on telling that the peer is gone
             if self._streams.pop(descriptor, None) is not None:
-                self.cadence.forget(stream.beat)
                 self._epoll.unregister(descriptor)
         elif descriptor in self._streams:
             self._epoll.modify(descriptor, events)
@@ -115,8 +99,6 @@ class Poller:
 
     def _wait(self, left: float) -> list[tuple[int, int]]:
         """What is ready within *left* seconds, negative: ever."""
-        ready: list[tuple[int, int]] = []
-        self._is_timed = False
         if self.coalescer.nap_us and left != 0.0:
             began = time.monotonic()
             nap = self.coalescer.nap_us / 1e6
@@ -127,56 +109,8 @@ class Poller:
                 return ready
             if left > 0.0:
                 left = max(left - (self._now - began), 0.0)
-        self._now = began = time.monotonic()
-        self._is_timed = True
-        self._was_there = True
-        self._was_asleep = False
-        if left == 0.0:
-            return self._poll(0.0, EVENTS_MAX)
-        until = EVER if left < 0.0 else began + left
-        if self.cadence.is_on or self._pause < self.spin_s:
-            ready = self._poll(0.0, EVENTS_MAX)
-        if not ready:
-            self._was_there = False
-            if self._pause < self.spin_s:
-                ready = self._ask(min(began + self.spin_s, until))
-            # Where most waits are short, to be awake for all of them would take what it saves.
-            elif self.cadence.is_on and self._may_doze and self._pause >= 3.0 * self.spin_s:
-                ready = self._expect(until)
-        if not ready:
-            ready = self._poll(left if left < 0.0 else max(until - self._now, 0.0), EVENTS_MAX)
-            self._now = time.monotonic()
-            self._was_asleep = True
-        # How long it took of late. What took ever so long counts as four times what is worth it, so that twenty quick
-        # ones are enough to begin again.
-        self._pause += (min(self._now - began, 4.0 * self.spin_s) - self._pause) / 8.0
-        return ready
-
-    def _ask(self, until: float) -> list[tuple[int, int]]:
-        """What is ready as soon as something is, asked for again and again; nothing if that is not before *until*."""
-        ready: list[tuple[int, int]] = []
-        while not ready and self._now < until:
-            ready = self._poll(0.0, EVENTS_MAX)
-            self._now = time.monotonic()
-        return ready
-
-    def _expect(self, until: float) -> list[tuple[int, int]]:
-        """The same, but awake only about when clients are expected; nothing as soon as none is before *until*."""
-        ready: list[tuple[int, int]] = []
-        while not ready:
-            doze = self.cadence.sleep(int(self._now * 1e6 + 0.5)) / 1e6  # else what is over might just not be
-            if doze < 0.0 or self._now + doze >= until:
-                break
-            if doze > 0.0:
-                select.select(self._itself, [], [], doze)  # as it takes less than a millisecond
-                self._now = time.monotonic()
-                ready = self._poll(0.0, EVENTS_MAX)
-                if ready:
-                    self._was_asleep = True
-                    break
-            woke = self._now
-            ready = self._ask(min(self.cadence.until / 1e6, until))
-            self.cadence.waited(int((self._now - woke) * 1e6))
+        ready = self._poll(left, EVENTS_MAX)
+        self._now = time.monotonic()
         return ready
 
     def _serve(self, ready: list[tuple[int, int]]) -> bool:
@@ -195,11 +129,6 @@ class Poller:
             if stream.newcomer_turns:
                 newcomers.append((descriptor, events))
                 continue
-            if self._is_timed and self.cadence.is_on and events & ~WRITES:
-                if self._was_there:
-                    self.cadence.passed(stream.beat, int(self._now * 1e6))
-                else:
-                    self.cadence.came(stream.beat, int(self._now * 1e6), self._was_asleep)
             if events & ~READS:
                 stream.writable()
             if events & ~WRITES:

@@ -7,7 +7,6 @@ once. One timer serves all deadlines of the front end.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Protocol
@@ -19,7 +18,6 @@ from edgebridge.frontend.options import ListenerContext
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Instant
-from edgebroker.runtime.loop.cadence import Cadence
 from edgebroker.runtime.loop.input_coalescing import InputCoalescer
 from edgebroker.runtime.loop.loop import Loop, LoopPoller
 from edgebroker.runtime.loop.password_workers import PasswordWorkers
@@ -129,7 +127,7 @@ class TrafficObserver(Protocol):
 class Reactor:
     """Runs a front end on real sockets."""
 
-    def __init__(self, frontend: Frontend, spin_us: int = 0, gather_us: int = 0, awake_percent: int = 0) -> None:
+    def __init__(self, frontend: Frontend, gather_us: int = 0) -> None:
         self.frontend = frontend
         self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
@@ -153,10 +151,7 @@ class Reactor:
         if isinstance(self._loop, Loop):
             self.poller = self._loop.poller
             self._loop.poller.on_batch_served = self.flush_all
-            if os.cpu_count() != 1:  # what is waited for may need the only core
-                self._loop.poller.spin_s = spin_us / SECOND
-                self._loop.poller.cadence = Cadence(awake_percent)
-            if gather_us > spin_us:  # who waits awake for longer does not want to wait asleep
+            if gather_us:
                 self._loop.poller.coalescer = self._coalescer = InputCoalescer(gather_us)
         self._password_workers = PasswordWorkers(self._loop, self._verified)
         self._alarm: asyncio.TimerHandle | None = None

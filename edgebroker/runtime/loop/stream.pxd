@@ -1,11 +1,8 @@
 # C types for stream.py; the meaning is there.
 cimport cython
 
-from edgebroker.runtime.loop.cadence cimport Beat
-
 
 cdef class SocketStream:
-    cdef readonly Beat beat
     cdef public int newcomer_turns
     cdef object _loop, _peer, _protocol, _receive, _received, _send, _socket, _watch
     cdef bytearray _unsent

@@ -11,8 +11,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from edgebroker.runtime.loop.cadence import Beat
-
 READ_BYTES: Final = 64 * 1024
 """Taken from a socket at once. More would let one client keep the others waiting longer, less costs system calls."""
 FULL_BYTES: Final = 64 * 1024
@@ -105,7 +103,6 @@ class SocketStream:
         "_socket",
         "_unsent",
         "_watch",
-        "beat",
         "newcomer_turns",
     )
 
@@ -133,8 +130,6 @@ class SocketStream:
         self._is_reading = False
         self._is_closing = False
         self._is_lost = False
-        self.beat = Beat()
-        """How regularly it sends: its watch's to know, as the next."""
         self.newcomer_turns = NEWCOMER_TURNS
         """How often it is still to be served as one that is new."""
 

@@ -6,6 +6,7 @@ tomli reads it where it is installed: the standard library's tomllib, compiled, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,7 @@ QUOTES_MAX = 4_000  # where there are more, all that they hold is counted; to lo
 DIGITS_MAX = 1_000  # of a number; what is longer takes megabytes before it is refused
 NESTED_MAX = 99  # lists and tables in each other
 PARTS_MAX = 16  # of a dotted name: what tomllib takes for one grows with their square, 32,000 of them keep it minutes
+MEND_REMOVED = "leave it out"
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP = re.compile(rf"(?<![A-Za-z0-9_-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{PARTS_MAX}}}")
 
@@ -81,12 +83,14 @@ def read_sections(
     aside: list[InvalidEntry] | None = None,
     signs_max: int | None = None,
     is_own: bool = False,
+    warnings: list[Problem] | None = None,
 ) -> dict[str, Any]:
     """Section name -> its values, a tuple of them for a list. Raises SettingsRefused.
 
     *signs_max*: how many SIGNS, escapes and dozens of characters there may be, if they have a bound.
     *is_own*: the gateway wrote it, and knows besides which bridges an operator has paused.
     *aside* gets the entries that cannot be used of sections where that harms no other; without it they are refused.
+    *warnings* gets one for each key that is ignored because this version does not have it any more.
     """
     # Each search takes 0.5 to 1 ms for 64 KiB, and most files cannot have what is sought.
     if text.count(".") >= PARTS_MAX and (deep := _DEEP.search(text)):
@@ -123,6 +127,8 @@ def read_sections(
             break
     if reader.problems:
         raise SettingsRefused(sorted(reader.problems, key=lambda problem: problem.line))
+    if warnings is not None:
+        warnings += reader.warnings
     return sections
 
 
@@ -133,6 +139,7 @@ class _SettingsReader:
         self, known: Sections, text: str, file: str, folder: Path, aside: list[InvalidEntry] | None, is_own: bool
     ) -> None:
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self._text = text
         self._lines: KeyLines | None = None  # most files have no problem
         self._aside = aside
@@ -198,7 +205,11 @@ class _SettingsReader:
     ) -> Any:
         """The entry; *given* gets its keys as far as they can be read."""
         before = len(self.problems)
+        removed: Mapping[str, str] = getattr(section.made, "removed", {})
         for name, value in values.items():
+            if name in removed:
+                self.warnings.append(self._placed((*path, name), f"{section.name}.{name}", removed[name], MEND_REMOVED))
+                continue
             try:
                 given[name] = read_value(self._known, section, name, value, self._folder)
             except InvalidValue as error:
@@ -213,9 +224,12 @@ class _SettingsReader:
         return made
 
     def _problem(self, path: tuple[str | int, ...], name: str, reason: str, mend: str) -> None:
+        self.problems.append(self._placed(path, name, reason, mend))
+
+    def _placed(self, path: tuple[str | int, ...], name: str, reason: str, mend: str) -> Problem:
         if self._lines is None:
             self._lines = KeyLines(self._text)
-        self.problems.append(Problem(self._file, self._lines.line(*path), name, reason, mend))
+        return Problem(self._file, self._lines.line(*path), name, reason, mend)
 
 
 def _nested(file: str) -> SettingsRefused:

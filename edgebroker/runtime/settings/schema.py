@@ -9,7 +9,8 @@ A section whose keys depend on each other may have
 - `conflicts(given)`: (key, reason, mend) of every contradiction; *given* are the keys the file names;
 - `unused()`: the keys that have no effect beside the others, and are not shown;
 - `identities(sections)`, static, where it may stand several times: the identity of each in other settings;
-- `clashes(sections)`, static, where it may stand several times: (index, (key, reason, mend)) of contradictions.
+- `clashes(sections)`, static, where it may stand several times: (index, (key, reason, mend)) of contradictions;
+- `removed`: key -> reason, of keys that an earlier version had: they are ignored with a warning, whatever their value.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from edgebridge.frontend.options import Redirect
 from edgebridge.session.durability import MEMORY, SYNC, Durability, batched
@@ -102,12 +102,14 @@ def _ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """Who this gateway is, and how its process waits."""
+    """The gateway's name, and how its process waits."""
+
+    removed: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("spin_us", "awake_percent"), "has no effect: a gateway does not wait awake any more"
+    )
 
     name: str = key("gateway", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'"))
-    spin_us: int = key(limits.SPIN_US, Integer(0, 10_000))
     gather_us: int = key(limits.GATHER_US, Integer(0, 10_000))
-    awake_percent: int = key(limits.AWAKE_PERCENT, Integer(0, 100))
 
 
 PATH_BYTES_MAX = 107  # `sun_path` of Linux has 108, with a zero at the end; we also need four for a name to bind

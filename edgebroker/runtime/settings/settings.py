@@ -55,6 +55,8 @@ class Settings:
     notices: NoticeSettings = field(default_factory=NoticeSettings)
     aside: tuple[InvalidEntry, ...] = ()
     """Bridges that cannot be used, where that is no reason to refuse the rest."""
+    warnings: tuple[Problem, ...] = ()
+    """Keys of the file that are ignored because this version does not have them any more."""
 
     @classmethod
     def defaults(cls) -> Settings:
@@ -82,9 +84,10 @@ class Settings:
         known = SECTIONS
         if not is_own and ("bridge" in text or "\\" in text):  # the name may be written with escapes
             known = {**SECTIONS, "bridge": with_rule_budget(SECTIONS["bridge"])}
-        sections = read_sections(known, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own)
+        warnings: list[Problem] = []
+        sections = read_sections(known, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own, warnings)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
-        settings = cls(**parts, aside=tuple(aside or ()))
+        settings = cls(**parts, aside=tuple(aside or ()), warnings=tuple(warnings))
         if taken := list(settings._taken_ports()):
             from edgebroker.runtime.settings.toml import KeyLines
 
@@ -179,7 +182,8 @@ class Settings:
 
 
 SECTIONS: Mapping[str, Section] = {
-    section.name: section for section in (Section.of(one) for one in fields(Settings) if one.name != "aside")
+    section.name: section
+    for section in (Section.of(one) for one in fields(Settings) if one.name not in ("aside", "warnings"))
 }
 """By the name that a file gives them."""
 KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, section in SECTIONS.items()}

@@ -22,7 +22,7 @@ from edgebroker.cli.init.authority import Authority
 from edgebroker.cli.parameters import WordChoice
 from edgelab.bench import report, rounds
 from edgelab.bench.client import HOST
-from edgelab.bench.subjects import SUBJECTS, Subject, SubjectNotFound, pure_edgebroker, with_settings
+from edgelab.bench.subjects import SUBJECTS, Subject, SubjectNotFound, pure_edgebroker
 from edgelab.bench.trial import BrokerFailed, Cores, among_strangers, running
 from edgelab.bench.workloads import NAMES, WORKLOADS
 
@@ -91,7 +91,6 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
 @click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
-@click.option("--spin-us", type=click.IntRange(0, 10_000), help="Ours has this `node.spin_us` in all workloads.")
 @click.option("--only", multiple=True, type=WordChoice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -103,7 +102,6 @@ def command(
     pure: bool,
     tls: bool,
     warnings: bool,
-    spin_us: int | None,
     only: tuple[str, ...],
     round_count: int,
     seconds: float,
@@ -129,11 +127,7 @@ def command(
             row
             for workload in WORKLOADS
             if not only or workload.name in only
-            for row in rounds.run(
-                with_patience(plan, workload.spin_us if spin_us is None else spin_us),
-                workload,
-                lambda line: click.echo(line, err=True),
-            )
+            for row in rounds.run(plan, workload, lambda line: click.echo(line, err=True))
         ]
     click.echo((report.as_json if as_json else report.as_table)(about, sides, rows))
     if any(row.failed for row in rows):
@@ -155,15 +149,6 @@ def chosen_sides(subject: str, against: str, pure_folder: Path | None, tls: bool
             raise click.UsageError("the relay speaks no TLS")
         return {role: over_tls(side) for role, side in sides.items()}
     return sides
-
-
-def with_patience(plan: rounds.RoundPlan, spin_us: int | None) -> rounds.RoundPlan:
-    """*plan* in which brokers of ours wait awake for *spin_us*. None: as long as they do by default."""
-    if spin_us is None:
-        return plan
-    text = f"[node]\nspin_us = {spin_us}\n"
-    ours = {role: with_settings(side, text) for role, side in plan.sides.items() if side.name.startswith("edgebroker")}
-    return replace(plan, sides={**plan.sides, **ours})
 
 
 def check_that_it_starts(side: Subject, cores: Cores) -> None:
