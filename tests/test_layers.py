@@ -64,7 +64,7 @@ STANDARD = sys.stdlib_module_names | {"_sha2"}  # which is in it from Python 3.1
 REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
-OPTIONAL = frozenset({"orjson", "tomli", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
+OPTIONAL = frozenset({"orjson", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})
 
 
 @dataclass(frozen=True)

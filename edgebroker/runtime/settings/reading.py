@@ -1,15 +1,11 @@
-"""Settings from TOML text: strict, and with every problem at its line.
-
-tomli reads it where it is installed: the standard library's tomllib, compiled, in two fifths of the time.
-"""
+"""Settings from TOML text: strict, and with every problem at its line."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from edgebroker import limits
@@ -42,21 +38,6 @@ _FREE = re.compile(rf"{_COMMENT_OR_LITERAL}|{_PLAIN}|({_ESCAPED})")
 _DOUBLE = re.compile(_ESCAPED)
 _OPENINGS = re.compile(r"(?:[\[{][^\[\]{}]{0,8}+)++")  # a whole row: to begin anew at each of 99 takes 25 times as long
 _LONG_NUMBER = re.compile(rf"[0-9](?<![\w\"'].)[\w.]{{{DIGITS_MAX}}}")  # a digit first: others are skipped quickly
-
-
-def _reader_of_toml() -> ModuleType:
-    """tomli, but none from 2.4 on: it takes TOML 1.1, and not every gateway has it."""
-    with suppress(ImportError):
-        import tomli
-
-        if tuple(map(int, tomli.__version__.split(".")[:2])) < (2, 4):
-            return tomli
-    import tomllib
-
-    return tomllib
-
-
-toml_parser = _reader_of_toml()
 
 
 def read_settings_text(path: Path) -> str:
@@ -112,8 +93,8 @@ def read_sections(
         mend += f"{CHARACTERS_PER_SIGN} characters but those of comments and texts"
         raise SettingsRefused([Problem(file, 0, "", why, mend)])
     try:
-        content = toml_parser.loads(_with_single_quotes(text))
-    except toml_parser.TOMLDecodeError as error:
+        content = tomllib.loads(_with_single_quotes(text))
+    except tomllib.TOMLDecodeError as error:
         raise SettingsRefused([_not_toml(known, str(error), text, file)]) from error
     except ValueError as error:  # of `int`, which reads 4,300 digits at most
         raise SettingsRefused([Problem(file, 0, "", "a number has thousands of digits")]) from error

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import patch
 
 from edgebridge.bridge.rule_budget import CONDITION_WORK_CACHE
 from edgebroker.cli.mosquitto_import.conf_file import ConfUnreadable
 from edgebroker.cli.mosquitto_import.translation import translate
-from edgebroker.runtime.settings import Problem, Settings, SettingsRefused, reading
+from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.settings import KEYS
 from edgebroker.runtime.topology_file import SECTIONS, load_topology
 from tests.fuzz.frame.target import Target, filled
@@ -125,26 +123,14 @@ def check_told(refused: SettingsRefused, lines: int) -> None:
 
 
 def read_settings(data: bytes) -> None:
-    """Settings, or problems that say where and why, whether or not tomli is installed."""
+    """Settings, or problems that say where and why."""
     try:
         settings = Settings.load(held(data))
     except SettingsRefused as refused:
         check_told(refused, len(data.decode("utf-8", "replace").splitlines()) + 1)
-        check_plainly(data, refused.problems)
         raise
     assert Settings.load(held(data)) == settings
-    check_plainly(data, settings)
     settings.values()
-
-
-def check_plainly(data: bytes, read: Settings | list[Problem]) -> None:
-    """Without tomli, *data* has the same settings or problems."""
-    with patch.object(reading, "toml_parser", tomllib):
-        try:
-            plainly: Settings | list[Problem] = Settings.load(held(data))
-        except SettingsRefused as refused:
-            plainly = refused.problems
-    assert plainly == read
 
 
 def read_topology(data: bytes) -> None:
