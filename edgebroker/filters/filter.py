@@ -10,7 +10,7 @@ from functools import cached_property
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
 from edgebroker.filters.evaluation import evaluate
-from edgebroker.filters.normal_form import normalised, work_of
+from edgebroker.filters.normal_form import normalised
 from edgebroker.filters.parser import parse
 from edgebroker.filters.spelling import accepted_text, canonical
 from edgebroker.filters.syntax import And, InTest, Node, joined, terms_of
@@ -49,11 +49,6 @@ class Filter:
         tree = parse(text)
         predicates, work = normalised(tree)
         return cls(text, tree, predicates, work + len(text))
-
-    @classmethod
-    def work_of(cls, text: str) -> int:
-        """The `work` of the filter *text*, normalised only where it is not known without. Raises as `parse` does."""
-        return work_of(parse(text)) + len(text)
 
     def conjoined(self, other: Filter) -> Filter:
         """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""

@@ -48,16 +48,6 @@ def normalised(node: Node) -> tuple[tuple[Predicate, ...], int]:
     return tuple(map(normalisation.predicate, normalisation.disjunction(condition))), normalisation.work
 
 
-def work_of(node: Node) -> int:
-    """The work that `normalised` says of *node*. It is known without it of terms joined by AND, as most filters are.
-
-    Raises FilterTooComplex, as that does.
-    """
-    operands = node.operands if isinstance(node, And) else (node,)
-    is_plain = not any(isinstance(operand, (And, Or, Not)) for operand in operands)
-    return len(operands) if is_plain else normalised(node)[1]
-
-
 def _conjunction(terms: Iterable[Term]) -> Predicate | None:
     """What all *terms* accept together; None if that is nothing. Most filters are no more than this."""
     tests: dict[str, ElementaryTest] = {}

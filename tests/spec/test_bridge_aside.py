@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +26,8 @@ from edgebroker.runtime.http.bridges import bridge_rows
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import OperatorLog
 from edgebroker.runtime.reload import ReloadOutcome
-from edgebroker.runtime.settings import Settings, SettingsRefused, reading
+from edgebroker.runtime.settings import SECTIONS, Settings, SettingsRefused
+from edgebroker.runtime.settings.schema import Section
 
 from .inprocess import Paper
 
@@ -105,8 +107,9 @@ def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pyte
 
     async def adds(gateway: Gateway, bridge_manager: BridgeManager) -> None:
         await bridge_manager.add(one), await bridge_manager.add(two)
-        monkeypatch.setattr(reading, "SIGNS_MAX", 30)
-        with pytest.raises(SettingsRefused, match=r"bridges\.toml: has 48 lines, keys and values"):
+        two_at_most = replace(SECTIONS["bridge"], tables_max=2)
+        monkeypatch.setitem(cast(dict[str, Section], SECTIONS), "bridge", two_at_most)
+        with pytest.raises(SettingsRefused, match=r"bridges\.toml: bridge: has 3 entries; add at most 2"):
             await bridge_manager.add(three)
         assert [*bridge_manager.bridges] == ["z", "a", "b"]
 
@@ -115,7 +118,6 @@ def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pyte
         await bridge_manager.remove("a")
 
     house.run(adds)
-    monkeypatch.setattr(reading, "SIGNS_MAX", 28)  # and what a gateway without such a bound has written is read
     house.run(has_both)
 
 

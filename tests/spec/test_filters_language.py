@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,6 @@ from edgebroker.filters import Filter
 from edgebroker.filters.parser import parse
 from edgebroker.filters.syntax import And, Between, Comparison, InTest, Like, Not, NullTest, Operator, Or
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Value
-from tests.fuzz.targets.filters import make
 
 A, B, C = (Comparison(name, Operator.EQ, True) for name in "abc")
 
@@ -325,24 +322,3 @@ def test_a_refused_name_says_where_it_stands_each_time(name: str, column: int) -
 def test_what_the_language_leaves_out(text: str, column: int, words: str) -> None:
     error = refusal(text)
     assert (error.column, words in error.reason) == (column, True), error
-
-
-def texts(chance: random.Random) -> list[str]:
-    return [make(chance).decode() for _ in range(3_000)]
-
-
-def said_of(read: Callable[[str], object], text: str) -> Any:
-    """What *read* gives, or the words of its refusal."""
-    try:
-        return read(text)
-    except (FilterInvalid, FilterTooComplex) as error:
-        return str(error)
-
-
-def test_what_a_filter_takes_to_read_is_known_before_it_is_normalised(chance: random.Random) -> None:
-    """Of most filters. The others are normalised for it, and refused as if they were to be used."""
-    said = [(said_of(Filter.parse, text), said_of(Filter.work_of, text), text) for text in texts(chance)]
-    for parsed, work, text in said:
-        assert work == (parsed.work if isinstance(parsed, Filter) else parsed), text
-    refused = sum(not isinstance(parsed, Filter) for parsed, _, _ in said)
-    assert 300 < refused < len(said) - 300

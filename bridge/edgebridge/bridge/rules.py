@@ -18,19 +18,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.payload_options import BATCH_TOPIC, PayloadOptions, read_payload_options
-from edgebridge.bridge.rule_budget import CHARS_PER_STEP, RULE_STEPS, RuleBudget
 from edgebridge.session.subscription_text import encode_subscription
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Property, subscription_identifiers, text_property, user_properties
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import TopicInvalid
-from edgebroker.limits import KIB
+from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topic_name
 
 if TYPE_CHECKING:
@@ -39,10 +36,6 @@ if TYPE_CHECKING:
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
-TEXT_CHARS_MAX: Final = 8 * KIB
-"""Of a rule in one line: a condition has 2 KiB at most, and 128 fields of 40 characters have 5."""
-WORDS_MAX: Final = 16
-"""Five, and each option once."""
 _QUOTED_OR_WHERE: Final = re.compile(rf'"[^"]*(?:"|\Z)|(?:^|(?<=\s)){WHERE}\s+')
 _WORD: Final = re.compile(r'(?:"[^"]*"|[^\s"]++|"(?=[^"]*$))+')
 _OPTION: Final = re.compile(r"[a-z_]+=")
@@ -75,10 +68,8 @@ class BridgeRule:
     shape: PayloadOptions | None = None
     """What becomes of payloads; None: they stay what they are."""
 
-    def check(self, effort: RuleBudget | None = None) -> None:
-        """Raise RuleInvalid for what cannot be, or takes more than is left of *effort*."""
-        effort = effort or RuleBudget()
-        effort.spend(RULE_STEPS, self.pattern)
+    def check(self) -> None:
+        """Raise RuleInvalid if fields of the rule are invalid, or contradict each other."""
         for prefix in (self.local_prefix, self.remote_prefix):
             if SINGLE_LEVEL in prefix or MULTI_LEVEL in prefix:
                 raise RuleInvalid(f"the prefix {prefix!r} has a wildcard", "put wildcards into the pattern")
@@ -100,9 +91,13 @@ class BridgeRule:
         if not 0 <= self.qos <= 2:
             raise RuleInvalid(f"QoS {self.qos}", "write 0, 1 or 2")
         if self.where:
-            effort.spend_condition(self.where, self.pattern)
+            from edgebroker.filters import Filter  # 1 MiB, for who has conditions
+
+            try:
+                Filter.parse(self.where)
+            except (FilterInvalid, FilterTooComplex) as error:
+                raise RuleInvalid(f"in the condition, {error}", "docs/filters.md has the language") from None
         if self.shape is not None:
-            effort.spend_fields([*self.shape.select, *chain.from_iterable(self.shape.rename)], self.pattern)
             self._check_shape(self.shape)
 
     def __str__(self) -> str:
@@ -179,22 +174,15 @@ class BridgeRule:
         return self.local_prefix + topic[len(self.remote_prefix) :]
 
 
-def parse_rule(text: str, effort: RuleBudget | None = None) -> BridgeRule:
-    """Read one line of text. Raises RuleInvalid, also if it takes more than is left of *effort*."""
-    effort = effort or RuleBudget()
-    if len(text) > TEXT_CHARS_MAX:
-        why = f"a rule of {len(text):,} characters, which begins with {text[:40]!r}"
-        raise RuleInvalid(why, f"write at most {TEXT_CHARS_MAX:,}")
-    effort.spend(len(text) // CHARS_PER_STEP, text)
+def parse_rule(text: str) -> BridgeRule:
+    """Read a rule from one line of text. Raises RuleInvalid."""
     before, where = _split_condition(text)
-    found = [word[0] for word in islice(_WORD.finditer(before), WORDS_MAX)]
+    found = [word[0] for word in _WORD.finditer(before)]
     options = [word for word in found[1:] if "=" in word and _OPTION.match(word)]
-    effort.spend(len(options), text)
     words = [word.strip('"') for word in found if word not in options]
     if not 1 <= len(words) <= 5:
         mend = "write PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [FIELD=VALUE ...] [where CONDITION]"
-        many = f"{WORDS_MAX} or more" if len(found) == WORDS_MAX else len(words)
-        raise RuleInvalid(f"{text[:80]!r} has {many} words", mend)
+        raise RuleInvalid(f"{text[:80]!r} has {len(words)} words", mend)
     pattern, direction, qos, local_prefix, remote_prefix = [*words, *("out", "1", "", "")[len(words) - 1 :]]
     if direction not in _DIRECTIONS:
         raise RuleInvalid(f"{direction!r} is no direction", 'write "out", "in" or "both"')
@@ -204,7 +192,7 @@ def parse_rule(text: str, effort: RuleBudget | None = None) -> BridgeRule:
     is_kept = said.pop("retain", True)
     shape = PayloadOptions(**said) if any(said.values()) else None
     rule = BridgeRule(pattern, _DIRECTIONS[direction], int(qos), local_prefix, remote_prefix, where, is_kept, shape)
-    rule.check(effort)
+    rule.check()
     return rule
 
 

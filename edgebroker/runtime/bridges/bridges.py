@@ -163,9 +163,9 @@ class BridgeManager:
         name = settings.name
         async with self._change_lock:
             self._check_new(settings)
-            plan = self._planner.plan(settings)
+            plan = await asyncio.to_thread(self._planner.plan, settings)  # reads the files that *settings* name
             if self.folder is not None:
-                check_added(self.folder, (*self.added.values(), settings))
+                check_added((*self.added.values(), settings))
             await self._save_added(lambda added: {**added, name: settings})
             self._check_new(settings)  # settings may have been reloaded meanwhile; their bridges take precedence
             self._add(plan)

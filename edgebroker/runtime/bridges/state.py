@@ -302,9 +302,12 @@ def load_added(folder: Path | None) -> Settings:
         return replace(Settings.defaults(), aside=(InvalidEntry("", tuple(refused.problems)),))
 
 
-def check_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:
-    """Checks that a file of *bridges* is small enough to be read while clients wait. Raises SettingsRefused."""
-    Settings.parse(added_text(bridges), str(folder / ADDED_FILE), folder, apart=True)
+def check_added(bridges: Sequence[BridgeSettings]) -> None:
+    """Raises SettingsRefused if *bridges* are more than `load_added` takes from one file."""
+    most = SECTIONS["bridge"].tables_max
+    if len(bridges) > most:
+        problem = Problem(ADDED_FILE, 0, "bridge", f"has {len(bridges)} entries", f"add at most {most}")
+        raise SettingsRefused([problem])
 
 
 def save_added(folder: Path, bridges: Sequence[BridgeSettings]) -> None:

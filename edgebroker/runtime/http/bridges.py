@@ -6,6 +6,7 @@ bridges of a running gateway: POST /bridges?do=pause&name=cloud.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
@@ -155,7 +156,7 @@ async def run_bridge_order(bridge_manager: BridgeManager, target: str, has_token
 async def _add(bridge_manager: BridgeManager, query: dict[str, str], has_token: bool) -> dict[str, Any]:
     """Adds a bridge. `settings` of the query is the text of a [[bridge]]."""
     folder = bridge_manager.folder or bridge_manager.working_folder
-    settings = Settings.parse(query.get("settings", ""), "the bridge", folder)
+    settings = await asyncio.to_thread(Settings.parse, query.get("settings", ""), "the bridge", folder)
     if len(settings.bridges) != 1:
         raise SettingsRefused([Problem("the bridge", 0, "", "is not one [[bridge]]", "send one at a time")])
     file = settings.bridges[0].password_file

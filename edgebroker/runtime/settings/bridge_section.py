@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +12,10 @@ from edgebroker import limits
 from edgebroker.dataclasses import dataclass
 from edgebroker.names import Address
 from edgebroker.runtime.settings.kinds import Boolean, Choice, FilePath, Integer, InvalidValue, ListOf, Text, toml_name
-from edgebroker.runtime.settings.schema import Activation, Conflict, Section, key
+from edgebroker.runtime.settings.schema import Activation, Conflict, key
 
 if TYPE_CHECKING:
     from edgebridge.bridge.budget import ScheduleSpan
-    from edgebridge.bridge.rule_budget import RuleBudget
     from edgebridge.bridge.rules import BridgeRule
 
 LIVE: Final = Activation.LIVE
@@ -46,9 +45,7 @@ class AddressKind:
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """Reads a table with the fields of a rule, or its words in one line of text. `effort` is that of one file."""
-
-    effort: RuleBudget | None = None
+    """Reads a table with the fields of a rule, or a rule in one line of text."""
 
     def read(self, value: object, folder: Path) -> BridgeRule:
         from edgebridge.bridge.errors import RuleInvalid
@@ -56,25 +53,17 @@ class RuleKind:
 
         try:
             if isinstance(value, str):
-                return parse_rule(value, self.effort)
+                return parse_rule(value)
             if not isinstance(value, dict):
                 raise InvalidValue(f"has {toml_name(value)} in it", f"write {self}")
             rule = _rule_of(value)
-            rule.check(self.effort)
+            rule.check()
         except RuleInvalid as error:
             raise InvalidValue(f"has a rule that cannot be used: {error.reason}", error.mend) from error
         return rule
 
     def __str__(self) -> str:
         return 'a table [[bridge.topic]], or text like "sensors/# out 1"'
-
-
-def with_rule_budget(section: Section) -> Section:
-    """The section as it is read from one file: the rules of all its bridges together may take so much and no more."""
-    from edgebridge.bridge.rule_budget import STEPS_MAX, RuleBudget  # for who has bridges
-
-    topic = key((), ListOf(RuleKind(RuleBudget(STEPS_MAX)), RULES_MAX), LIVE)
-    return replace(section, keys={**section.keys, "topic": topic})
 
 
 OWN_CLIENT: Final = "give each its own: the remote would take them for one client, and each would throw the other out"

@@ -9,7 +9,7 @@ from typing import Any
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.names import hostport
-from edgebroker.runtime.settings.bridge_section import BridgeSettings, with_rule_budget
+from edgebroker.runtime.settings.bridge_section import BridgeSettings
 from edgebroker.runtime.settings.kinds import InvalidValue
 from edgebroker.runtime.settings.problems import InvalidEntry, Problem, SettingsRefused
 from edgebroker.runtime.settings.schema import Section, plain, read_value
@@ -81,11 +81,9 @@ class Settings:
         from edgebroker.runtime.settings.reading import SIGNS_MAX, read_sections
 
         aside: list[InvalidEntry] | None = [] if apart else None
-        known = SECTIONS
-        if not is_own and ("bridge" in text or "\\" in text):  # the name may be written with escapes
-            known = {**SECTIONS, "bridge": with_rule_budget(SECTIONS["bridge"])}
         warnings: list[Problem] = []
-        sections = read_sections(known, text, file, folder, aside, None if is_own else SIGNS_MAX, is_own, warnings)
+        signs_max = None if is_own else SIGNS_MAX
+        sections = read_sections(SECTIONS, text, file, folder, aside, signs_max, is_own, warnings)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         settings = cls(**parts, aside=tuple(aside or ()), warnings=tuple(warnings))
         if taken := list(settings._taken_ports()):

@@ -6,7 +6,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
-from edgebridge.bridge.rule_budget import CONDITION_WORK_CACHE
 from edgebroker.cli.mosquitto_import.conf_file import ConfUnreadable
 from edgebroker.cli.mosquitto_import.translation import translate
 from edgebroker.runtime.settings import Settings, SettingsRefused
@@ -144,12 +143,6 @@ def read_topology(data: bytes) -> None:
         for peer in gateway.peers():
             assert gateway.name in topology.gateway(peer).peers()
             assert topology.connection(gateway.name, peer).dial.addresses
-
-
-def load(data: bytes) -> None:
-    """The reading alone, by who has read nothing lately."""
-    CONDITION_WORK_CACHE.clear()
-    Settings.load(held(data))
 
 
 def read_conf(data: bytes) -> None:
@@ -308,7 +301,7 @@ TARGETS = (
             "line ends": lambda: filled(b"\r\n"),
         }
         | RULED,
-        plain=load,
+        plain=lambda data: Settings.load(held(data)),
     ),
     Target(
         "topology",
