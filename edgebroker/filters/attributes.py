@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgebroker.filters.names import AttributeName, AttributeSource, Step
 from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, SPARKPLUG, payload_tree, value_of
+from edgebroker.limits import KIB
 from edgebroker.predicate import Value
 
 if TYPE_CHECKING:
     from edgebroker.filters.sparkplug import Births
 
+TREE_BYTES_KEPT = 64 * KIB
+"""Bytes of the largest payload whose tree is kept until the next message: with 64 KiB it takes up to about 1 MiB."""
 NAMES_REMEMBERED = 4_096
 """Names that need not be read again: 4 us each, half a kilobyte each."""
 VALUE = "value"
@@ -92,20 +95,10 @@ class Extractor:
         if self._births is not None:
             self._take(self._births.tree(topic, payload), found)
         elif self.reads_payload:
-            if topic.startswith(SPARKPLUG) and (tree := self._metrics(topic, payload)) is not None:
-                self._take(tree, found)
-                return found
-            tree = payload_tree(payload, content_type)
+            tree = _read_tree(topic, payload, content_type)
             if tree is not NOTHING and not self._take(tree, found):
                 self._take(payload_tree(payload, content_type, exact=True), found)
         return found
-
-    @staticmethod
-    def _metrics(topic: str, payload: bytes) -> Any:
-        """The metrics that a Sparkplug payload names; None if *topic* is none of Sparkplug's payloads."""
-        from edgebroker.filters.sparkplug import is_sparkplug, sparkplug_tree  # for who is sent any
-
-        return sparkplug_tree(payload) if is_sparkplug(topic) else None
 
     def _take(self, tree: Any, found: dict[str, Value]) -> bool:
         """Take what the payload holds; False if a number is so large that a fast reading may have rounded it."""
@@ -132,6 +125,36 @@ class Extractor:
                     if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
                         exact = False
         return exact
+
+
+_last: tuple[bytes, str, str | None, Any] = (b"", "", None, NOTHING)
+"""The payload that was read last, its topic if that is one of Sparkplug, its content type, and its tree."""
+
+
+def _read_tree(topic: str, payload: bytes, content_type: str | None) -> Any:
+    """Reads the tree of a payload, once for all who ask about one message: access rules, peers and local readers.
+
+    The same object of the same kind always has the same tree, so the last one never has to be invalidated. That of a
+    payload over TREE_BYTES_KEPT is not kept: it may take ten times the memory of the payload.
+    """
+    global _last
+    sparkplug_topic = topic if topic.startswith(SPARKPLUG) else ""
+    known, known_topic, known_type, tree = _last
+    if payload is known and sparkplug_topic == known_topic and content_type == known_type:
+        return tree
+    tree = _read_metrics(topic, payload) if sparkplug_topic else None
+    if tree is None:
+        tree = payload_tree(payload, content_type)
+    if len(payload) <= TREE_BYTES_KEPT:
+        _last = payload, sparkplug_topic, content_type, tree
+    return tree
+
+
+def _read_metrics(topic: str, payload: bytes) -> Any:
+    """Reads the metrics of a Sparkplug payload; None if *topic* is not one of Sparkplug's payloads."""
+    from edgebroker.filters.sparkplug import is_sparkplug, sparkplug_tree  # loaded with the first such topic
+
+    return sparkplug_tree(payload) if is_sparkplug(topic) else None
 
 
 @lru_cache(NAMES_REMEMBERED)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from edgebridge.frontend.admin import clear_retained
 from edgebridge.frontend.federation.persistence import IDS_RESERVED
+from edgebroker.filters import attributes
+from edgebroker.filters.payloads import payload_tree
 from edgebroker.header import PUBLISHED_MS_MAX, EventHeader, hosted
 from edgebroker.instants import SECOND
 from edgebroker.overlay.scot import Scot
@@ -46,6 +50,27 @@ def test_a_filter_at_another_site_gets_what_it_asks_for() -> None:
     ann > PUBLISH hall/climate '{"temp":31}'
     """)
     all_balanced(sites)
+
+
+def test_a_gateway_reads_a_payload_once_for_its_own_readers_and_for_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    def counted(payload: bytes, *kind: Any, **more: Any) -> Any:
+        read.append(payload)
+        return payload_tree(payload, *kind, **more)
+
+    monkeypatch.setattr(attributes, "payload_tree", counted)
+    gateways = SimulatedGateways(Simulation(7), Topology.product(Scot(Factor.parse("a-b"), 1)))
+    gateways.wait_for_links()
+    sites = FederationPlayer(gateways, {"ann": "a.0", "dee": "b.0"})
+    sites.play("""
+    dee > CONNECT                                   dee < CONNACK
+    dee > SUBSCRIBE $filter/temp%3E30/+/climate     dee < SUBACK granted=0
+    ann > CONNECT                                   ann < CONNACK
+    ann > SUBSCRIBE $filter/temp%3E31/+/climate     ann < SUBACK granted=0
+    ann > PUBLISH hall/climate '{"temp":31}'        dee < PUBLISH hall/climate '{"temp":31}'
+    """)
+    assert read == [b'{"temp":31}'] * 2, "once by the gateway of ann, once by that of dee"
 
 
 def test_qos_is_kept_across_sites_and_order_too() -> None:
