@@ -26,7 +26,7 @@ KERNEL_SOURCES := $(KERNELS) $(wildcard $(addsuffix *.pxd,$(sort $(dir $(KERNELS
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint pure-test fuzz bench simulate lock clean
+.PHONY: help setup demo check test lint pure-test fuzz bench simulate lock clean
 
 help: ## this list
 	@$(PYTHON) tools/makehelp.py Makefile
@@ -41,6 +41,12 @@ demo: setup ## nine gateways at three sites, one of them killed, and the audit, 
 test: setup ## everything that must pass: ruff, mypy, the quick suite in pure Python, the whole suite
 	$(MAKE) --no-print-directory -j2 lint pure-test
 	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# What to run before each commit. The tests are those that `make test` runs in pure Python, here with what was built.
+check: setup ## in about five minutes: ruff, mypy and the quick part of the suite
+	$(MAKE) --no-print-directory lint
+	EDGEBROKER_EXPECT=$$($(BIN)/python tools/puretree.py --kind) EDGEBROKER_TEST_PROFILE=brief \
+		$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not live and not slow" tests/test_*.py tests/spec tests/laws tests/stories
 
 lint: setup ## ruff and strict mypy over every package
 	$(BIN)/ruff check .

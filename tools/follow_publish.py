@@ -177,8 +177,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if compiled := compiled_modules():
         print(
-            f"{len(compiled)} modules of this tree are compiled, as {compiled[0]} is, and calls of compiled functions "
-            "cannot be seen. Make a pure tree and run this tool in it:\n"
+            f"This tree has compiled modules ({compiled[0]} is one), and calls of compiled functions cannot be seen. "
+            "Make a tree without any, and run this tool there:\n"
             "  python tools/puretree.py build/pure && python build/pure/tools/follow_publish.py",
             file=sys.stderr,
         )
