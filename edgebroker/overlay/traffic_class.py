@@ -43,14 +43,14 @@ BUDGET_SHARES: Final = {
 _COSTS: Final = {TrafficClass.CONTROL: 0} | {
     service: max(WEIGHTS.values()) // weight for service, weight in WEIGHTS.items()
 }
-"""What a byte of each class moves its clock on."""
+"""The advance of a class's clock per byte."""
 
 
 class FairQueue:
-    """Start-time fair queueing by weight (Goyal, Vin and Cheng, 1996): which traffic class of one link sends next.
+    """Start-time fair queueing by weight (Goyal, Vin and Cheng, 1996): chooses the traffic class that sends next.
 
-    Each class has a clock that what it sends moves on, the slower the more weight it has. The one whose clock is behind
-    sends next. A class that had nothing to send does not save up: it begins where the others are.
+    Each class has a virtual clock that advances with the bytes it sends, more slowly the more weight it has. The class
+    whose clock is least sends next. An idle class does not accumulate credit: its clock starts at that of the others.
     """
 
     __slots__ = ("_clocks", "_now")
@@ -60,7 +60,7 @@ class FairQueue:
         self._now = 0
 
     def choose(self, ready: Sequence[TrafficClass]) -> TrafficClass:
-        """Who of *ready*, which is not empty, sends next. CONTROL is asked for alone."""
+        """Return the class of *ready*, which is not empty, that sends next. CONTROL is always passed alone."""
         clocks, now = self._clocks, self._now
         chosen = ready[0]
         if len(ready) > 1:
@@ -69,5 +69,5 @@ class FairQueue:
         return chosen
 
     def charge(self, service: TrafficClass, octets: int) -> None:
-        """*service*, the one chosen last, sent so much."""
+        """Charge the bytes that *service*, the class chosen last, has sent."""
         self._clocks[service] = self._now + octets * _COSTS[service]

@@ -136,34 +136,34 @@ def test_only_control_is_overrun_and_begins_anew(service: TrafficClass, is_overr
 
 def test_silence_is_asked_about_twice_and_then_believed() -> None:
     heartbeat = LinkHeartbeat(10 * SECOND, 0, leads=False)
-    heartbeat.was_asked()
+    heartbeat.ping_received()
     assert heartbeat.due() == 10 * SECOND
-    assert not heartbeat.asks(10 * SECOND - 1)
-    assert heartbeat.asks(10 * SECOND)
+    assert not heartbeat.needs_ping(10 * SECOND - 1)
+    assert heartbeat.needs_ping(10 * SECOND)
     heartbeat.ping(10 * SECOND, 0)
     assert heartbeat.due() == 10 * SECOND + PATIENCE_FIRST
-    assert heartbeat.asks(15 * SECOND)
+    assert heartbeat.needs_ping(15 * SECOND)
     heartbeat.ping(15 * SECOND, 0)
     assert not heartbeat.is_dead(20 * SECOND - 1)
     assert heartbeat.is_dead(20 * SECOND)
-    heartbeat.heard(20 * SECOND)
+    heartbeat.received(20 * SECOND)
     assert not heartbeat.is_dead(30 * SECOND)
 
 
 def test_who_was_asked_last_asks_next_and_who_dialled_breaks_a_tie() -> None:
     dialler, other = LinkHeartbeat(10 * SECOND, 0, leads=True), LinkHeartbeat(10 * SECOND, 0, leads=False)
     assert (dialler.due(), other.due()) == (12.5 * SECOND, 15 * SECOND)
-    other.was_asked()
+    other.ping_received()
     assert other.due() == 10 * SECOND
 
 
 def test_an_overdue_acknowledgement_is_noticed_before_the_next_heartbeat() -> None:
     heartbeat = LinkHeartbeat(60 * SECOND, 0, leads=True)
-    heartbeat.owed(True, 5 * SECOND)
+    heartbeat.set_owed(True, 5 * SECOND)
     assert heartbeat.due() == 5 * SECOND + PATIENCE_FIRST
-    heartbeat.heard(6 * SECOND)
+    heartbeat.received(6 * SECOND)
     assert heartbeat.due() == 6 * SECOND + PATIENCE_FIRST
-    heartbeat.owed(False, 6 * SECOND)
+    heartbeat.set_owed(False, 6 * SECOND)
     assert heartbeat.due() == 81 * SECOND
 
 
@@ -173,9 +173,9 @@ def test_on_a_lan_silence_is_believed_after_three_seconds() -> None:
     for peer in ("b.0", "a.1"):
         terms = link_options(topology, "a.0", peer)
         heartbeat = LinkHeartbeat(terms.heartbeat, 0, True, terms.patience)
-        heartbeat.answered(heartbeat.ping(0, 0), 0, 0, 1_000)
-        heartbeat.heard(1_000)
-        heartbeat.owed(True, 1_000)
+        heartbeat.pong_received(heartbeat.ping(0, 0), 0, 0, 1_000)
+        heartbeat.received(1_000)
+        heartbeat.set_owed(True, 1_000)
         while not heartbeat.is_dead(now := heartbeat.due()):
             heartbeat.ping(now, 0)
         spans[peer] = now - 1_000
@@ -186,7 +186,7 @@ def test_the_offset_of_the_peers_clock() -> None:
     """The example of RFC 5905 section 8, in our terms: 40 ms there, 20 ms back, 5 ms in between, 1 s ahead."""
     heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     number = heartbeat.ping(100_000, 0)
-    heartbeat.answered(number, 100_000 + 40_000 + SECOND, 5_000, 165_000)
+    heartbeat.pong_received(number, 100_000 + 40_000 + SECOND, 5_000, 165_000)
     assert heartbeat.round_trip == 60_000
     assert heartbeat.offset == SECOND + 10_000  # wrong by half the difference of the two ways
 
@@ -195,26 +195,26 @@ def test_the_quickest_of_the_last_answers_tells_the_offset() -> None:
     heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     for trip in (60_000, 20_000, *[80_000] * SAMPLES):
         number = heartbeat.ping(0, 0)
-        heartbeat.answered(number, trip * 3 // 4 + 7_000, 0, trip)
+        heartbeat.pong_received(number, trip * 3 // 4 + 7_000, 0, trip)
         if trip == 20_000:
             assert heartbeat.offset == 12_000
     assert heartbeat.offset == 27_000  # the good sample is forgotten
     assert 60_000 < heartbeat.round_trip < 80_000
-    heartbeat.clock_was_set()
+    heartbeat.clock_changed()
     assert heartbeat.offset is None
 
 
 def test_answers_that_make_no_sense_say_nothing() -> None:
     heartbeat = LinkHeartbeat(SECOND, 0, leads=True)
     number = heartbeat.ping(0, 0)
-    heartbeat.answered(number - 1, 0, 0, 10)
-    heartbeat.answered(number, 0, 20, 10)
+    heartbeat.pong_received(number - 1, 0, 0, 10)
+    heartbeat.pong_received(number, 0, 20, 10)
     assert heartbeat.offset is None
     assert heartbeat.patience == PATIENCE_FIRST
-    heartbeat.answered(number, 0, 0, 100_000)
+    heartbeat.pong_received(number, 0, 0, 100_000)
     assert heartbeat.patience == PATIENCE_MIN
     number = heartbeat.ping(0, 0)
-    heartbeat.answered(number, 0, 0, 600 * SECOND)
+    heartbeat.pong_received(number, 0, 0, 600 * SECOND)
     assert heartbeat.patience == PATIENCE_MAX < MINUTE
 
 

@@ -286,7 +286,7 @@ def test_records_are_read() -> None:
         assert stored.apply(file[name])
     link = stored.links["gw-b1"]
     assert link.entries == {TrafficClass.LIVE: {9: (1_800_000_060_000_000, file["event-alone"])}}
-    assert (link.store, link.heard) == (b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2})
+    assert (link.store, link.received) == (b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2})
     assert link.reserved == 1_048_577
     assert (link.day, link.spent) == (20_833, 1_000_000)
     assert stored.apply(file["record-settled"])

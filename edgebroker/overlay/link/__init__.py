@@ -1,1 +1,1 @@
-"""The link between two gateways, from bytes to messages that arrive once and in order. `link` says how it is used."""
+"""Links: reliable, ordered and prioritised delivery of messages between two gateways (docs/link-protocol.md)."""

@@ -1,4 +1,4 @@
-"""What a link may spend: so many bytes a second in the long run, and so many a day."""
+"""The byte budget of a link: a long-term rate per second, and a limit per day."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ _ALL: Final = frozenset(SHARED)
 
 
 class LinkBudget:
-    """The bytes of one link, both ways of counting; 0 is no bound.
+    """The bytes of one link under both limits; 0 means no limit.
 
-    A day ends at midnight of the stored clock: `clock` is what to add to an instant for microseconds since 1970. A
-    clock that is set right begins another day at most once more than the calendar does.
+    A day ends at midnight of the stored clock: `clock` is the difference between microseconds since 1970 and instants.
+    When a clock is corrected, at most one more day begins than in the calendar.
     """
 
-    __slots__ = ("_bucket", "_bytes_per_s", "_day", "_noted", "bytes_per_day", "clock", "owed_until", "spent")
+    __slots__ = ("_bucket", "_bytes_per_s", "_day", "_recorded", "bytes_per_day", "clock", "owed_until", "spent")
 
     def __init__(self, bytes_per_s: int, bytes_per_day: int, now: Instant, clock: int = 0) -> None:
-        # A burst of one second: what a modem takes at once anyway.
+        # A burst of one second: a modem buffers as much anyway.
         self._bucket = TokenBucket(bytes_per_s, bytes_per_s, now) if bytes_per_s else None
         self._bytes_per_s = bytes_per_s
         self.bytes_per_day = bytes_per_day
         self.clock = clock
         self._day = (now + clock) // DAY
-        self._noted = (0, 0)  # day and bytes in the journal
+        self._recorded = (0, 0)  # the day and its bytes as last written to the journal
         self.spent = 0
         """Bytes of the present day."""
         self.owed_until: Instant = now
-        """Until then the shared classes wait: more was sent than a second's worth."""
+        """The shared classes wait until this instant, because more than a second's worth was sent."""
 
     @property
     def room(self) -> int:
-        """So many bytes may be sent at once: a quarter of a second's worth, that what is more urgent waits no longer,
-        and what is left of the day.
+        """Bytes that may be sent at once: a quarter of a second's worth, so that more urgent messages wait no longer,
+        and at most the rest of the day's budget.
         """
-        left = self.bytes_per_day - self.spent if self.bytes_per_day else ROOM_MAX
+        day_left = self.bytes_per_day - self.spent if self.bytes_per_day else ROOM_MAX
         pace = self._bytes_per_s // 4 if self._bytes_per_s else ROOM_MAX
-        return max(ROOM_MIN, min(left, pace))
+        return max(ROOM_MIN, min(day_left, pace))
 
     def charge(self, octets: int, now: Instant) -> None:
-        """Count what was sent, control too."""
+        """Count sent bytes, CONTROL included."""
         self._turn_day(now)
         self.spent += octets
         if self._bucket is not None:
             self.owed_until = now + self._bucket.charge(octets, now)
 
     def allowed(self, now: Instant) -> frozenset[TrafficClass]:
-        """The shared classes that may send now. CONTROL always may."""
+        """Return the shared classes that may send now. CONTROL always may."""
         if now < self.owed_until:
             return _NOTHING
         if not self.bytes_per_day:
@@ -64,29 +64,31 @@ class LinkBudget:
         return frozenset(service for service in SHARED if part < BUDGET_SHARES[service])
 
     def is_spent(self, service: TrafficClass, now: Instant) -> bool:
-        """Whether the day's bytes are gone as far as *service* is concerned."""
+        """Return whether the day's budget is spent for *service*."""
         if service is TrafficClass.CONTROL or not self.bytes_per_day:
             return False
         self._turn_day(now)
         return self.spent >= self.bytes_per_day * BUDGET_SHARES[service]
 
     def next_day(self, now: Instant) -> Instant:
-        """When the next day begins."""
+        """Return the instant at which the next day begins."""
         return ((now + self.clock) // DAY + 1) * DAY - self.clock
 
     def resume(self, day: int, spent: int) -> None:
-        """Begin with what an earlier run had spent on *day*; of another day it does not count."""
-        self._noted = (day, spent)
+        """Add the bytes that an earlier run spent on *day*, if that is the present day."""
+        self._recorded = (day, spent)
         if day == self._day:
             self.spent += spent
 
     def take_record(self) -> tuple[int, int] | None:
-        """The present day and what it has spent, if the journal has to know: another day, or a hundredth of it more."""
-        day, spent = self._noted
+        """Return the present day and its bytes if they must be written to the journal: on a new day, or after 1 % of
+        the limit.
+        """
+        day, spent = self._recorded
         if not self.bytes_per_day or (self._day == day and self.spent - spent < self.bytes_per_day // 100):
             return None
-        self._noted = (self._day, self.spent)
-        return self._noted
+        self._recorded = (self._day, self.spent)
+        return self._recorded
 
     @property
     def day(self) -> int:

@@ -13,20 +13,20 @@ from edgebroker.limits import KIB
 from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay
 
 CONTROL_BYTES = 1 * KIB
-"""What a message that is no event is taken to be in memory. Interests of 64 tests are more, most are less."""
+"""The assumed memory of a message that is not an event. Interests of 64 tests take more, most take less."""
 EVENT_BYTES = 512
-"""Of an event besides topic and payload."""
+"""The assumed memory of an event besides topic and payload."""
 
 
 def event_of(message: Message) -> Forward | None:
-    """The event that *message* is or carries past what is down; None: it is about something else, or several."""
+    """Return the event that *message* is or relays; None for other messages and for series."""
     if isinstance(message, Relay):
         message = message.message
     return message if isinstance(message, Forward) else None
 
 
 def events_of(message: Message) -> Iterable[Forward]:
-    """All events that *message* is or carries."""
+    """Return all events that *message* is or relays."""
     if isinstance(message, EventSeries):
         return message.events()
     event = event_of(message)
@@ -34,12 +34,12 @@ def events_of(message: Message) -> Iterable[Forward]:
 
 
 def messages_in(message: Message) -> int:
-    """For how many *message* counts."""
+    """Return as how many messages *message* counts."""
     return message.count if isinstance(message, EventSeries) else 1
 
 
 class QueuedMessage:
-    """One message on its way, or a series. `number` is 0 for what is sent once or never (QoS 0)."""
+    """A message or a series in the queue. `number` is 0 for messages that are not acknowledged (QoS 0)."""
 
     __slots__ = ("count", "expires_at", "flow", "is_event", "lsn", "message", "number", "size", "was_sent")
 
@@ -48,78 +48,81 @@ class QueuedMessage:
         self.number = number
         self.expires_at = expires_at
         self.lsn = 0
-        """The record that must be on disk before it is sent."""
+        """The record that must be on disk before the message is sent."""
         self.flow: tuple[str, str] | None = None
-        """The flow that is late because of it."""
+        """The flow that this message keeps in the BACKLOG."""
         self.was_sent = False
-        """As a whole: the peer may have it, whoever lost the connection meanwhile."""
+        """Whether all of it was sent, so that the peer may have it."""
         self.count = 1
         """Messages that it stands for."""
         event = message if type(message) is Forward else event_of(message)
         if isinstance(message, EventSeries):
             self.count = message.count
+            """The messages that it stands for."""
             event = message.first
         self.is_event = event is not None
-        """Or several."""
+        """Whether it is an event or several."""
         self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
 
     def has_expired(self, now: Instant) -> bool:
-        """Whether it is of no use any more and never was sent. Else the peer says what became of it: it may have had it
-        in time, and counts it as expired if not.
+        """Return whether it has expired and was never sent. A sent one may have arrived in time; then the peer decides
+        its fate.
         """
         return self.expires_at is not None and now >= self.expires_at and not self.was_sent
 
     def expires_in_ms(self, now: Instant) -> int | None:
-        """How long it is of use from *now* on; None: for ever."""
+        """Return the remaining message expiry interval at *now*; None: it does not expire."""
         return None if self.expires_at is None else max(0, (self.expires_at - now) // 1_000)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """What the congestion measure asks of one class (or all): messages and bytes since the link was made."""
+    """The counts of one class, or of all, for the congestion measure: messages and bytes since the link was created."""
 
     entered: int
-    """Q_in, ever."""
+    """Q_in, in total."""
     left: int
-    """Q_out, ever: sent, or dropped from the queue."""
+    """Q_out, in total: sent, or dropped from the queue."""
     waiting: int
     """Q_len: not sent yet."""
     waiting_bytes: int
 
 
 class ClassQueue:
-    """One class."""
+    """The queue of one class."""
 
     __slots__ = ("bytes", "entered", "left", "next_number", "unacked", "waiting", "waiting_bytes")
 
     def __init__(self) -> None:
         self.waiting: deque[QueuedMessage] = deque()
         self.unacked: deque[QueuedMessage] = deque()
-        """Sent over the present connection and numbered, oldest first."""
+        """Numbered messages sent on the present connection, oldest first."""
         self.next_number = 1
         self.entered = 0
         self.left = 0
         self.waiting_bytes = 0
         self.bytes = 0
-        """Of all entries, waiting and unacknowledged."""
+        """The memory of all entries, waiting and unacknowledged."""
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.unacked)
 
     @property
     def figures(self) -> QueueFigures:
-        """The queue as congestion sees it."""
+        """The counts for the congestion measure."""
         return QueueFigures(self.entered, self.left, self.entered - self.left, self.waiting_bytes)
 
     def push(self, entry: QueuedMessage) -> None:
-        """A message enters, at the end."""
+        """Append a message."""
         self.waiting.append(entry)
         self.entered += entry.count
         self.waiting_bytes += entry.size
         self.bytes += entry.size
 
     def pop(self) -> QueuedMessage:
-        """The first one leaves, to be sent or dropped. A numbered one that was sent goes to `unacked`."""
+        """Remove and return the first message, to be sent or dropped. After sending, a numbered one is passed to
+        `sent`.
+        """
         entry = self.waiting.popleft()
         self.left += entry.count
         self.waiting_bytes -= entry.size
@@ -127,41 +130,45 @@ class ClassQueue:
         return entry
 
     def sent(self, entry: QueuedMessage) -> None:
-        """*entry* was sent and is numbered: keep it until it is acknowledged."""
+        """Keep *entry*, which was sent and is numbered, until it is acknowledged."""
         self.unacked.append(entry)
         self.bytes += entry.size
 
     def acked(self, upto: int) -> list[QueuedMessage]:
-        """The entries that the peer has, which leave: sent, or about to be sent again."""
-        gone = []
+        """Remove and return the entries that the peer has; a waiting one may have been sent on an earlier
+        connection.
+        """
+        acknowledged = []
         for queue in (self.unacked, self.waiting):
             while queue and queue[0].number and queue[0].number <= upto:
                 if queue is self.waiting:
-                    gone.append(self.pop())
+                    acknowledged.append(self.pop())
                 else:
-                    gone.append(queue.popleft())
-                    self.bytes -= gone[-1].size
+                    acknowledged.append(queue.popleft())
+                    self.bytes -= acknowledged[-1].size
         if upto >= self.next_number:
-            self.next_number = upto + 1  # our own disk forgot what the peer knows
-        return gone
+            self.next_number = upto + 1  # this gateway's disk lost numbers that the peer has received
+        return acknowledged
 
     def lost(self) -> list[QueuedMessage]:
-        """The connection ended: what was sent and is numbered waits again, in front; the rest leaves."""
+        """Handle the end of a connection: unacknowledged messages wait again, in front; those without a number are
+        returned.
+        """
         kept: list[QueuedMessage] = []
-        gone: list[QueuedMessage] = []
+        dropped: list[QueuedMessage] = []
         for entry in self.waiting:
-            (kept if entry.number else gone).append(entry)
-        self.left += sum(entry.count for entry in gone) - len(self.unacked)
+            (kept if entry.number else dropped).append(entry)
+        self.left += sum(entry.count for entry in dropped) - len(self.unacked)
         self.waiting = deque((*self.unacked, *kept))
         self.unacked.clear()
         self.waiting_bytes = self.bytes = sum(entry.size for entry in self.waiting)
-        return gone
+        return dropped
 
     def clear(self) -> list[QueuedMessage]:
-        """Everything leaves."""
-        gone = [*self.unacked, *self.waiting]
+        """Remove and return everything."""
+        removed = [*self.unacked, *self.waiting]
         self.left = self.entered
         self.unacked.clear()
         self.waiting.clear()
         self.waiting_bytes = self.bytes = 0
-        return gone
+        return removed

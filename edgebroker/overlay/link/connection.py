@@ -1,10 +1,11 @@
-"""One connection to a peer: first hellos, then frames. The runtime holds one for each socket.
+"""One connection to a peer: first hellos, then frames. The runtime has one for each socket.
 
-connection.feed(chunk, now) bytes came connection.has_more feed(b"", now) reads on, in a turn of its own; read no
-more from the socket before connection.flush(now, room) bytes to write, about `room` of them; again until there are
-none connection.lost(now) the connection ended connection.due(), connection.fire(now) until the hellos are
-exchanged; afterwards the link has the deadlines connection.is_over close the socket when what `flush` gave is
-written
+connection.feed(chunk, now)              bytes arrived
+connection.has_more                      call feed(b"", now) in another turn, before reading more from the socket
+connection.flush(now, room)              returns about `room` bytes to write; call it again until it returns none
+connection.lost(now)                     the socket was closed
+connection.due(), connection.fire(now)   the deadline of the hellos; afterwards the link has the deadlines
+connection.is_over                       close the socket when the bytes of `flush` are written
 """
 
 from __future__ import annotations
@@ -17,58 +18,60 @@ from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.handshake import Hello, HelloRefused, decode_hello, encode_refusal, hello_bytes
 
 HELLO_TIMEOUT: Final[Duration] = 10 * SECOND
-"""From the connection to the peer's hello: one round trip, over a satellite with a retransmission 3 s."""
+"""From the connection to the peer's hello: one round trip; over a satellite with a retransmission 3 s."""
 
 
 class ConnectionOwner(Protocol):
-    """The link that a connection belongs to, once it is known."""
+    """The link to which a connection belongs, once it is identified."""
 
     def fed(self, chunk: bytes, now: Instant) -> bool:
-        """Bytes of frames came. Whether there is more to read, in another turn. Raises FrameBroken."""
+        """Decode received bytes. Returns whether there is more to decode in another turn. Raises FrameBroken."""
         ...
 
     def pull(self, now: Instant, room: int) -> bytes:
-        """Frames to write."""
+        """Return frames to write."""
         ...
 
-    def ended(self, stream: LinkConnection, reason: str, now: Instant) -> None:
-        """The connection is over."""
+    def ended(self, connection: LinkConnection, reason: str, now: Instant) -> None:
+        """Handle the end of the connection."""
 
     def refused(self, refused: HelloRefused) -> None:
-        """The connection came to nothing, because of this."""
+        """Handle a refused hello."""
 
 
 HelloHandler: TypeAlias = Callable[["LinkConnection", Hello, Instant], ConnectionOwner]
-"""Who takes a hello. It puts the answer into `out` if there is to be one. Raises HelloRefused."""
+"""Returns the owner of a connection by its hello, and writes an answer to `out` if it needs one. Raises
+HelloRefused.
+"""
 
 
 class LinkConnection:
     """One connection."""
 
-    def __init__(self, greeting: HelloHandler, owner: ConnectionOwner | None, now: Instant) -> None:
+    def __init__(self, hello_handler: HelloHandler, owner: ConnectionOwner | None, now: Instant) -> None:
         """`owner`: the link that dialled; None for a connection that was accepted."""
         self.out = bytearray()
         """Hellos and refusals to be written."""
         self.is_over = False
         self.is_open = False
-        """Both hellos are exchanged, as far as this side knows."""
+        """Whether both hellos are exchanged, as far as this end knows."""
         self.has_more = False
-        """What came is not all read: others have their turn."""
+        """Whether received bytes are left to decode in another turn."""
         self.reason = ""
-        """Why it is over."""
+        """The reason why it is over."""
         self.paused = False
-        """The transport takes nothing now. A world sets it, and flushes when it does again."""
+        """Whether the socket is full. The runtime sets it, and flushes when the socket is writable again."""
         self.certified: str | None = None
-        """The name in the peer's certificate, if it showed one."""
+        """The name in the peer's certificate, if it sent one."""
         self.address = ""
-        """The other end's address, if the world says it: for people."""
-        self._hello_handler = greeting
+        """The peer's address for messages, if the runtime sets it."""
+        self._hello_handler = hello_handler
         self._owner = owner
         self._buffer = bytearray()
         self._deadline = now + HELLO_TIMEOUT
 
     def feed(self, chunk: bytes, now: Instant) -> None:
-        """Bytes came. What is wrong with them ends the connection; nothing is raised."""
+        """Handle received bytes. Malformed ones end the connection; nothing is raised."""
         if self.is_over:
             return
         try:
@@ -86,29 +89,29 @@ class LinkConnection:
             self.end(f"refused: {refused}", now)
 
     def flush(self, now: Instant, room: int) -> bytes:
-        """Bytes to write."""
+        """Return bytes to write."""
         owner = self._owner if self.is_open and not self.is_over else None
-        if not self.out:  # as nearly always
+        if not self.out:  # nearly always
             return b"" if owner is None or room <= 0 else owner.pull(now, room)
         out = bytes(self.out)
         self.out.clear()
         return out if owner is None or len(out) >= room else out + owner.pull(now, room - len(out))
 
     def lost(self, now: Instant) -> None:
-        """The connection ended without our doing."""
+        """Handle a socket that the peer or the network closed."""
         self.end("the connection was lost", now)
 
     def due(self) -> Instant | None:
-        """When to call `fire`; None: never."""
+        """Return the deadline for `fire`; None if there is none."""
         return None if self.is_open or self.is_over else self._deadline
 
     def fire(self, now: Instant) -> None:
-        """A deadline may have passed."""
+        """End the connection if the hello is overdue."""
         if not self.is_open and now >= self._deadline:
             self.end(f"no hello within {HELLO_TIMEOUT // SECOND} s", now)
 
     def end(self, reason: str, now: Instant) -> None:
-        """End the connection; what is in `out` is still to be written, and what is not read yet never came."""
+        """End the connection; bytes in `out` are still written, and bytes not decoded yet are discarded."""
         if not self.is_over:
             self.is_over = True
             self.has_more = False

@@ -1,4 +1,4 @@
-"""What a link tells its gateway, besides messages. Each names its peer."""
+"""Events of a link for its gateway. Each names the peer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgebroker.overlay.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class DialRequest:
-    """Open a connection to the peer; then call `dialled`, or `dial_failed`."""
+    """Asks for a connection to the peer; answer with `dialled` or `dial_failed`."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """Messages arrive from now on. `goes_on`: the peer has, or gets, every message of CONTROL sent since the last Up;
-    else it must be told anew what it has to know.
+    """Messages arrive from now on. `goes_on`: no CONTROL message sent since the last LinkUp was lost; otherwise routing
+    state must be compared.
     """
 
     peer: str
@@ -37,7 +37,7 @@ class LinkDown:
 
 @dataclass(frozen=True, slots=True)
 class LinkRefusal:
-    """The peer, or we, would not have the connection; `code.wants_somebody` says whether that goes on by itself."""
+    """The peer or this gateway refused the connection; `code.wants_somebody` tells whether an operator must act."""
 
     peer: str
     code: RefusalCode
@@ -46,7 +46,7 @@ class LinkRefusal:
 
 @dataclass(frozen=True, slots=True)
 class DropEvent:
-    """Messages to the peer that will not be sent."""
+    """Messages for the peer were dropped."""
 
     peer: str
     messages: tuple[Message, ...]
@@ -57,7 +57,7 @@ class DropEvent:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEvent:
-    """Events that the peer has; those of QoS 0 were written."""
+    """The peer has these events; those of QoS 0 were written to the connection."""
 
     peer: str
     messages: list[Message]
@@ -65,11 +65,11 @@ class DeliveryEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveEvent:
-    """Messages of the peer, in order. Handle all of them, then call `handled`."""
+    """Messages arrived from the peer, in order. Handle all of them, then call `handled`."""
 
     peer: str
     messages: list[Message]
 
 
 LinkEvent: TypeAlias = DialRequest | LinkUp | LinkDown | LinkRefusal | DropEvent | DeliveryEvent | ReceiveEvent
-"""Everything a link has to tell."""
+"""Any event of a link."""

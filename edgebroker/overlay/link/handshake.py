@@ -1,10 +1,10 @@
-"""The handshake of a connection: each gateway says its name, its federation and the last numbers that it received;
-the identity of the peer is checked.
+"""The handshake of a connection: each gateway sends its name, its federation and the last numbers that it received; the
+identity of the peer is checked.
 
     "EBLK", two bytes of length, a CBOR map
 
-The one who dialled speaks first. The answer is a hello of the same form, or a refusal: the same form with `REFUSED`
-alone, a code and a sentence that names the difference. Then both speak frames.
+The end that dialled sends the first hello. The answer is a hello of the same form, or a refusal: the same form with
+only `REFUSED`, a code and a sentence that names the difference. Frames follow in both directions.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from edgebroker.overlay.traffic_class import TrafficClass
 MAGIC: Final = b"EBLK"
 VERSION: Final = 1
 HELLO_BYTES_MAX: Final = 4_096
-"""A hello has 200 bytes; 60 sections of a topology, each with a digest, are 2 KiB more."""
+"""A hello has 200 bytes; 60 sections of a topology, each with a digest, add 2 KiB."""
 HEAD_BYTES: Final = len(MAGIC) + 2
 RUN_BYTES: Final = 8
-"""Bytes that name a run of a gateway, or its store."""
+"""The size of a boot id or of a store id."""
 _NAME_MAX: Final = 256
 
 
 class RefusalCode(IntEnum):
-    """Why a hello is refused."""
+    """The reason why a hello is refused."""
 
     VERSION = 1
     """The versions of the protocol differ."""
     FEDERATION = 2
     """The peer belongs to another federation."""
     UNKNOWN = 3
-    """No such peer is in the topology, or it has another number there."""
+    """The topology has no such peer, or gives it another number."""
     MISDIRECTED = 4
-    """Whoever was dialled is somebody else."""
+    """The hello is for another gateway, or another gateway answered the dial."""
     UNPROVEN = 5
-    """The certificate is another gateway's."""
+    """The certificate belongs to another gateway."""
     TOPOLOGY = 6
     """The topologies differ."""
     CROSSED = 7
-    """Both dialled at once, and the other connection stays."""
+    """Both dialled at the same time, and the other connection stays."""
     STALE = 8
-    """A later connection of the peer was there before."""
+    """A later hello of the peer arrived before."""
     TWIN = 9
     """Another gateway of this name is linked."""
 
     @property
     def wants_somebody(self) -> bool:
-        """Whether it goes on until somebody changes something."""
+        """Whether refusals continue until an operator changes something."""
         return self < RefusalCode.CROSSED or self is RefusalCode.TWIN
 
 
 class HelloRefused(EdgebrokerError):
-    """A hello that cannot be taken. `code` says how, the text names the difference."""
+    """A hello is refused. `code` gives the reason, the text names the difference."""
 
     def __init__(self, code: RefusalCode, text: str) -> None:
         super().__init__(text)
@@ -70,48 +70,52 @@ class HelloRefused(EdgebrokerError):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveState:
-    """What the speaker has received of the one spoken to, and of which of its runs and stores."""
+    """The numbers that the sender of a hello has received from its peer, and from which of the peer's runs and
+    stores.
+    """
 
     run: bytes = b""
-    """CONTROL was received from this run."""
+    """The run from which CONTROL was received."""
     store: bytes = b""
-    """All other classes were received from this store."""
+    """The store from which all other classes were received."""
     upto: Mapping[TrafficClass, int] = field(default_factory=dict)
-    """Service -> the last number received, and on disk if it had to be."""
+    """Class -> the last number received, and on disk if it has to be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What one gateway says of itself."""
+    """The description that a gateway sends of itself."""
 
     federation: str
     name: str
     number: int
-    """In the topology, from 0 to 1023."""
+    """Its number in the topology, 0 to 1023."""
     topology: Mapping[str, bytes]
-    """Section -> digest of what it means; what differs is named by section."""
+    """Section -> digest of its meaning; a refusal names the sections that differ."""
     run: bytes
-    """RUN_BYTES, drawn when the gateway started."""
+    """The boot id: RUN_BYTES random bytes, drawn when the gateway started."""
     store: bytes
-    """RUN_BYTES that name its journal; those of the run if there is none."""
+    """The store id: RUN_BYTES that identify its journal; the boot id if there is none."""
     count: int
-    """Hellos to this peer in this run: a smaller one is older, whenever it arrives."""
+    """The number of hellos to this peer in this run: a smaller one is older, even if it arrives later."""
     to: str
-    """The peer spoken to."""
-    heard: ReceiveState = field(default_factory=ReceiveState)
+    """The name of the peer."""
+    received: ReceiveState = field(default_factory=ReceiveState)
     capabilities: frozenset[str] = frozenset()
-    """What the speaker can do if both can: "deflate"."""
+    """Optional features, used if both ends have them: "deflate" and others."""
     version: int = VERSION
 
 
-_VERSION, _REFUSED, _FEDERATION, _NAME, _NUMBER, _TOPOLOGY, _RUN, _STORE, _COUNT, _TO, _HEARD, _CAPABILITIES = range(12)
+_VERSION, _REFUSED, _FEDERATION, _NAME, _NUMBER, _TOPOLOGY, _RUN, _STORE, _COUNT, _TO, _RECEIVED, _CAPABILITIES = range(
+    12
+)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """*hello* as it goes over the line."""
-    heard = hello.heard
-    upto = {int(service): number for service, number in heard.upto.items()}
-    return _framed(
+    """Return *hello* as bytes."""
+    received = hello.received
+    upto = {int(service): number for service, number in received.upto.items()}
+    return _frame(
         {
             _VERSION: hello.version,
             _FEDERATION: hello.federation,
@@ -122,21 +126,21 @@ def encode_hello(hello: Hello) -> bytes:
             _STORE: hello.store,
             _COUNT: hello.count,
             _TO: hello.to,
-            _HEARD: [heard.run, heard.store, upto],
+            _RECEIVED: [received.run, received.store, upto],
             _CAPABILITIES: sorted(hello.capabilities),
         }
     )
 
 
 def encode_refusal(refused: HelloRefused) -> bytes:
-    """A refusal as it goes over the line."""
-    return _framed({_VERSION: VERSION, _REFUSED: [int(refused.code), str(refused)[:1_000]]})
+    """Return a refusal as bytes."""
+    return _frame({_VERSION: VERSION, _REFUSED: [int(refused.code), str(refused)[:1_000]]})
 
 
 def hello_bytes(data: bytes | bytearray) -> int | None:
-    """How long the hello at the beginning of *data* is; None: too little has come to say.
+    """Return the size of the hello at the beginning of *data*; None if more bytes are needed to tell.
 
-    Raises FrameBroken: this is something else, or too long.
+    Raises FrameBroken if it is not a hello, or too long.
     """
     if data[: len(MAGIC)] != MAGIC[: len(data)]:
         raise FrameBroken(f"no gateway speaks there: it begins with {bytes(data[:16])!r}")
@@ -149,39 +153,37 @@ def hello_bytes(data: bytes | bytearray) -> int | None:
 
 
 def decode_hello(data: bytes) -> Hello:
-    """The hello that *data* is as a whole. Raises HelloRefused if it is a refusal or of another version,
-    FrameBroken.
-    """
+    """Decode *data*, a whole hello. Raises HelloRefused if it is a refusal or of another version, else FrameBroken."""
     reader = StrictCborReader(data[HEAD_BYTES:])
-    said = reader.item()
-    if type(said) is not dict or reader.at != len(reader.data):
+    fields = reader.item()
+    if type(fields) is not dict or reader.at != len(reader.data):
         raise FrameBroken("a hello is one map")
-    version = _number(said.get(_VERSION), 32)
-    if _REFUSED in said:
-        raise _refusal(said[_REFUSED])
+    version = _number(fields.get(_VERSION), 32)
+    if _REFUSED in fields:
+        raise _refusal(fields[_REFUSED])
     if version != VERSION:
         raise HelloRefused(RefusalCode.VERSION, f"it speaks version {version} of the protocol, we speak {VERSION}")
-    topology = said.get(_TOPOLOGY)
-    capabilities = said.get(_CAPABILITIES)
+    topology = fields.get(_TOPOLOGY)
+    capabilities = fields.get(_CAPABILITIES)
     if type(topology) is not dict or type(capabilities) is not list:
         raise FrameBroken("a hello lacks its topology or its capabilities")
     return Hello(
-        _name(said.get(_FEDERATION)),
-        _name(said.get(_NAME)),
-        _number(said.get(_NUMBER), 10),
+        _name(fields.get(_FEDERATION)),
+        _name(fields.get(_NAME)),
+        _number(fields.get(_NUMBER), 10),
         {_name(section): _octets(digest, 64) for section, digest in topology.items()},
-        _run(said.get(_RUN)),
-        _run(said.get(_STORE)),
-        _number(said.get(_COUNT), 64),
-        _name(said.get(_TO)),
-        _heard(said.get(_HEARD)),
+        _run(fields.get(_RUN)),
+        _run(fields.get(_STORE)),
+        _number(fields.get(_COUNT), 64),
+        _name(fields.get(_TO)),
+        _receive_state(fields.get(_RECEIVED)),
         frozenset(map(_name, capabilities)),
         version,
     )
 
 
-def _framed(said: dict[int, Any]) -> bytes:
-    body = cbor2.dumps(said)
+def _frame(fields: dict[int, Any]) -> bytes:
+    body = cbor2.dumps(fields)
     if len(body) > HELLO_BYTES_MAX:
         raise ValueError(f"a hello of {len(body)} bytes; the limit is {HELLO_BYTES_MAX}")
     return MAGIC + len(body).to_bytes(2) + body
@@ -195,7 +197,7 @@ def _refusal(value: Any) -> HelloRefused:
     return HelloRefused(RefusalCode(value[0]), value[1])
 
 
-def _heard(value: Any) -> ReceiveState:
+def _receive_state(value: Any) -> ReceiveState:
     if type(value) is not list or len(value) != 3 or type(value[2]) is not dict:
         raise FrameBroken("what was heard is a run, a store and a map")
     upto = {}
@@ -233,19 +235,19 @@ def _octets(value: Any, size: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class GatewayIdentity:
-    """What one gateway knows of itself and of its peers, as `Hello` says it."""
+    """The identity of one gateway and of its peers, as in `Hello`."""
 
     federation: str
     name: str
     number: int
     topology: Mapping[str, bytes]
     peers: Mapping[str, int]
-    """Name -> number of every gateway there is a link to."""
+    """Name -> number of every gateway with a link."""
     run: bytes
     store: bytes
 
     def check(self, hello: Hello, certified: str | None = None) -> None:
-        """Whether *hello* may be taken; *certified* is the name in the peer's certificate, if it showed one.
+        """Check whether *hello* is acceptable; *certified* is the name in the peer's certificate, if it sent one.
 
         Raises HelloRefused, which names the difference.
         """

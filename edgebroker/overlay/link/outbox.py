@@ -1,17 +1,17 @@
 """The outbox of one link: messages for a peer, until the peer has acknowledged them.
 
-Numbered messages (events of QoS 1 and 2, and everything that is no event) get the next number of their class when
-they are taken. The events among them go into the journal at once; who promises something because of it waits for
-the disk. What is not numbered (QoS 0) leaves when it is sent, or when the connection ends.
+Numbered messages (events of QoS 1 and 2, and all messages that are not events) get the next number of their class when
+they are accepted. Events among them are appended to the journal at once; a publisher is acknowledged after the sync. A
+message without number (QoS 0) leaves the outbox when it is sent, or when the connection ends.
 
-**Order.** An event is LIVE if the link is open and LIVE has room; else BACKLOG. Once an event of a flow (publisher
-and topic) is in the BACKLOG, all later ones of that flow are too, until the peer has acknowledged them, or until
-they are sent if they have no number. After a connection was lost, or when a flow goes over to the BACKLOG, what is
-LIVE then may be older: BACKLOG waits until that is sent.
+**Order.** An event is LIVE if the link is open and LIVE has room; else BACKLOG. Once an event of a flow (publisher and
+topic) is in the BACKLOG, all later ones of that flow go there too, until the peer has acknowledged them, or until they
+are sent if they have no number. After a connection was lost, or when a flow moves to the BACKLOG, the events in LIVE at
+that moment may be older: BACKLOG waits until they are sent.
 
-**Numbers over restarts.** A number may have reached the peer although the journal lost it in a power cut, and must
-not be given again. So numbers are reserved in the journal, `OutboxBounds.numbers` at a time; none is sent before
-its reservation is on disk, and a new run begins behind all that was reserved.
+**Numbers across restarts.** A number may have reached the peer although the journal lost it in a power cut, and must
+not be used again. So numbers are reserved in the journal, `OutboxBounds.numbers` at a time; none is sent before its
+reservation is on disk, and a new run begins behind all reserved numbers.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ FlowKey = tuple[str, str]
 
 
 def flow_key(event: Forward) -> FlowKey:
-    """The one that *event* belongs to."""
+    """Return the flow of *event*."""
     return event.client, event.topic
 
 
 class BacklogFlows:
-    """Those of one link."""
+    """The flows of one link with events in the BACKLOG."""
 
     __slots__ = ("counts",)
 
     def __init__(self) -> None:
         self.counts: dict[FlowKey, int] = {}
-        """How much of each flow is in the BACKLOG: waiting, in part on its way, or not acknowledged."""
+        """Flow -> its events in the BACKLOG: waiting, partly sent, or not acknowledged."""
 
     def add(self, entry: QueuedMessage) -> None:
-        """*entry* goes into the BACKLOG."""
+        """Count *entry*, which enters the BACKLOG."""
         event = entry.message.first if isinstance(entry.message, EventSeries) else event_of(entry.message)
         if event is not None:
             entry.flow = flow = flow_key(event)
             self.counts[flow] = self.counts.get(flow, 0) + 1
 
     def leave(self, entry: QueuedMessage) -> None:
-        """*entry*, of any class, is acknowledged, or gone if it has no number."""
+        """Stop counting *entry*, of any class, which is acknowledged, or sent or dropped if it has no number."""
         flow = entry.flow
         if flow is not None:
             entry.flow = None
@@ -67,34 +67,39 @@ class BacklogFlows:
 
 
 SERIES_BYTES: Final = 4 * KIB
-"""Of payload in one item: an item costs little for so much, and a frame of 15 KiB is not much larger for it."""
+"""The payload bytes of a series in one item: an item's overhead is small for this size, and a frame of 15 KiB grows
+little.
+"""
 
 
 class LinkStorage(Protocol):
-    """The journal, as links see it."""
+    """The journal, as links use it."""
 
     def append(self, record: bytes, waits: bool) -> int:
-        """Take *record*; returns its LSN. *waits*: somebody is told as soon as it is on disk."""
+        """Append *record* and return its LSN. *waits*: `synced` must be called as soon as it is on disk."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxBounds:
-    """What one link may hold."""
+    """The limits of one link's outbox."""
 
     messages: int = 100_000
     """Events, waiting and unacknowledged: three hours of 10 messages a second."""
     bytes: int = 64 * MIB
-    """The same in bytes of memory."""
+    """The memory of these events, in bytes."""
     live_bytes: int = 1 * MIB
-    """What waits in LIVE. Beyond it numbered events go to the BACKLOG, others are dropped."""
+    """The memory of messages waiting in LIVE. Beyond it numbered events go to the BACKLOG, others are dropped."""
     bare_bytes: int = 1 * MIB
-    """What waits in any other class without a number."""
+    """The memory of messages without number that wait in any other class."""
     control_messages: int = 10_000
-    """Messages of CONTROL; when there are more, the link begins anew and routing state is compared instead."""
+    """Messages of CONTROL; beyond it the connection is closed, and routing state is compared after the next one
+    opens.
+    """
     numbers: int = 1 << 20
-    """Reserved at a time. A restart leaves out as many at most; while half of them are left the next are reserved: a
-    minute at 10,000 a second."""
+    """Numbers reserved at a time. A restart skips at most so many. More are reserved when half of them are used: in a
+    minute at 10,000 a second.
+    """
 
 
 BOUNDS: Final = OutboxBounds()
@@ -102,7 +107,7 @@ BOUNDS: Final = OutboxBounds()
 
 @dataclass(frozen=True, slots=True)
 class DroppedMessages:
-    """Messages that will not be sent, and why."""
+    """Messages that were dropped, and why."""
 
     messages: tuple[Message, ...]
     cause: Cause
@@ -111,59 +116,60 @@ class DroppedMessages:
 
 
 class LinkOutbox:
-    """All lanes of one link."""
+    """The queues of all classes of one link."""
 
     def __init__(self, peer: str, bounds: OutboxBounds, storage: LinkStorage | None) -> None:
         self.peer = peer
         self.queues = {service: ClassQueue() for service in TrafficClass}
-        self._events = [lane for service, lane in self.queues.items() if service is not TrafficClass.CONTROL]
+        self._events = [queue for service, queue in self.queues.items() if service is not TrafficClass.CONTROL]
         self.clock = 0
-        """What to add to an instant for the stored clock."""
+        """The difference between the stored clock and instants."""
         self.is_open = False
         """Whether there is a connection."""
         self.is_overrun = False
-        """CONTROL has lost something: the connection must end, and the next one is no continuation."""
+        """Whether a CONTROL message was dropped: the connection must end, and routing state must be compared."""
         self.has_backpressure = False
-        """Seven eighths are used, and `relieve` was not called since with less than three quarters."""
+        """Whether seven eighths are used, until `update_backpressure` finds less than three quarters."""
         self.drops: list[DroppedMessages] = []
-        """What was dropped since somebody looked."""
+        """Dropped messages since `Link.take_events`."""
         self.delivered: list[Message] = []
-        """Events that the peer has, or that were written and need no acknowledgement, since somebody looked."""
+        """Events that the peer has, or QoS 0 events that were written, since `Link.take_events`."""
         self.dropped: dict[Cause, int] = {}
-        """How many were dropped, ever, by cause."""
+        """Cause -> total number of dropped messages."""
         self._bounds = bounds
         self._storage = storage
         self._alone = AloneWriter()
         self._backlog_flows = BacklogFlows()
-        self._bare: dict[TrafficClass, int] = dict.fromkeys(TrafficClass, 0)  # bytes without a number, waiting
-        self._reserved = 0 if storage is not None else 1 << 64  # on disk: numbers up to this may be sent
-        self._asked = 0  # in the journal
-        self._asked_lsn = self._told_lsn = 0  # nothing is sent before the latter is on disk
-        self._settled: dict[TrafficClass, int] = {}  # in this run; the record may be lost yet
-        self._synced = 0  # an event of QoS 2 is sent only when it is on disk: else a crash would make it one that was
-        # never taken, and its second coming a duplicate
-        self._ahead = 0  # LIVE entries that go before anything in the BACKLOG
+        self._bare: dict[TrafficClass, int] = dict.fromkeys(TrafficClass, 0)  # waiting bytes without a number
+        self._reserved = 0 if storage is not None else 1 << 64  # reservation on disk: numbers up to it may be sent
+        self._requested = 0  # reservation appended to the journal
+        self._requested_lsn = self._settled_lsn = 0  # no message is sent before the latter is on disk
+        self._settled: dict[TrafficClass, int] = {}  # in this run; a crash may still lose the record
+        # An event of QoS 2 is sent only when it is on disk: otherwise, after a crash, its publisher would send it
+        # again as a new event, and the peer would get a duplicate.
+        self._synced = 0
+        self._ahead = 0  # entries of LIVE that must be sent before the BACKLOG
 
-    # -- taking ---------------------------------------------------------------------------------------------------
+    # -- enqueueing -----------------------------------------------------------------------------------------------
 
     def enqueue(self, message: Message, service: TrafficClass, now: Instant) -> Cause:
-        """Take *message*; returns Cause.NONE, or why it is dropped."""
+        """Accept *message*; returns Cause.NONE, or why it is dropped."""
         if isinstance(message, EventSeries):
             return self._enqueue_series(message, service)
         event = message if type(message) is Forward else event_of(message)
         if event is None:
-            return self._enqueue_word(message, service)
+            return self._enqueue_other(message, service)
         expires_at = None if event.expires_in_ms is None else now + event.expires_in_ms * 1_000
         if service is TrafficClass.LIVE and (not self.is_open or flow_key(event) in self._backlog_flows.counts):
             service = TrafficClass.BACKLOG
-        lane = self.queues[service]
+        queue = self.queues[service]
         if event.qos == 0:
             return self._enqueue_bare(QueuedMessage(message, 0, expires_at), service)
-        if service is TrafficClass.LIVE and lane.waiting_bytes >= self._bounds.live_bytes:
-            self._ahead = len(lane.waiting)
+        if service is TrafficClass.LIVE and queue.waiting_bytes >= self._bounds.live_bytes:
+            self._ahead = len(queue.waiting)
             service = TrafficClass.BACKLOG
-            lane = self.queues[service]
-        entry = QueuedMessage(message, lane.next_number, expires_at)
+            queue = self.queues[service]
+        entry = QueuedMessage(message, queue.next_number, expires_at)
         if self._is_full(entry.size):
             return self._drop((message,), Cause.QUEUE_FULL)
         if self._storage is not None:
@@ -176,31 +182,33 @@ class LinkOutbox:
         self._push(entry, service)
         return Cause.NONE
 
-    def _enqueue_word(self, message: Message, service: TrafficClass) -> Cause:
-        lane = self.queues[service]
-        if len(lane) >= self._bounds.control_messages:
-            self.is_overrun |= service is TrafficClass.CONTROL  # elsewhere it is events that fill the lane
+    def _enqueue_other(self, message: Message, service: TrafficClass) -> Cause:
+        """Accept a message that is not an event."""
+        queue = self.queues[service]
+        if len(queue) >= self._bounds.control_messages:
+            self.is_overrun |= service is TrafficClass.CONTROL  # other queues are full of events
             return self._drop((message,), Cause.QUEUE_FULL)
         if service is not TrafficClass.CONTROL and self._storage is not None:
-            self._reserve(lane.next_number, self._storage)
-        lane.push(QueuedMessage(message, lane.next_number, None))
-        lane.next_number += 1
+            self._reserve(queue.next_number, self._storage)
+        queue.push(QueuedMessage(message, queue.next_number, None))
+        queue.next_number += 1
         return Cause.NONE
 
     def _reserve(self, number: int, storage: LinkStorage) -> None:
-        """See that *number* is, or will be, reserved on disk."""
-        if number + self._bounds.numbers // 2 > self._asked:
-            self._asked = max(self._asked, number) + self._bounds.numbers
-            self._asked_lsn = storage.append(reserved_record(self.peer, self._asked), waits=True)
+        """Ensure that *number* is covered by a reservation on disk, or by one on its way there."""
+        if number + self._bounds.numbers // 2 > self._requested:
+            self._requested = max(self._requested, number) + self._bounds.numbers
+            self._requested_lsn = storage.append(reserved_record(self.peer, self._requested), waits=True)
 
     def _enqueue_series(self, series: EventSeries, service: TrafficClass) -> Cause:
-        """As many of its events as have room; what did not fit is told in `drops` as well."""
+        """Accept as many events of the series as fit; the others are added to `drops` too."""
         if service is TrafficClass.LIVE and (not self.is_open or flow_key(series.first) in self._backlog_flows.counts):
             service = TrafficClass.BACKLOG
         causes = [self._enqueue_bare(QueuedMessage(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
         return causes[-1]
 
     def _enqueue_bare(self, entry: QueuedMessage, service: TrafficClass) -> Cause:
+        """Accept a message without a number."""
         if not self.is_open:
             return self._drop((entry.message,), Cause.OFFLINE)
         limit = self._bounds.live_bytes if service is TrafficClass.LIVE else self._bounds.bare_bytes
@@ -213,20 +221,21 @@ class LinkOutbox:
         return Cause.NONE
 
     def has_room(self, size: int) -> bool:
-        """Whether a local client's event of so many bytes, which can be refused, is to be taken.
+        """Return whether to accept a local client's event of *size* bytes, which can be refused.
 
-        The last sixteenth is for what comes from other gateways, which has been promised to somebody already.
+        The last sixteenth is reserved for events of other gateways, which have been acknowledged to their publishers.
         """
         bounds = self._bounds
         messages, octets = self._use()
         return messages < bounds.messages - bounds.messages // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
 
     def update_backpressure(self) -> None:
-        """See whether a crowded outbox has room again."""
+        """End backpressure if the outbox has room again."""
         messages, size = self._use()
         self.has_backpressure = 4 * messages >= 3 * self._bounds.messages or 4 * size >= 3 * self._bounds.bytes
 
     def _is_full(self, more: int) -> bool:
+        """Return whether *more* bytes would exceed the limits; begins backpressure if it is nearly so."""
         messages, size = self._use()
         size += more
         if not self.has_backpressure and (
@@ -237,45 +246,45 @@ class LinkOutbox:
 
     def _use(self) -> tuple[int, int]:  # events, waiting and unacknowledged, and their bytes
         messages = size = 0
-        for lane in self._events:
-            messages += len(lane.waiting) + len(lane.unacked)
-            size += lane.bytes
+        for queue in self._events:
+            messages += len(queue.waiting) + len(queue.unacked)
+            size += queue.bytes
         return messages, size
 
     def _push(self, entry: QueuedMessage, service: TrafficClass) -> None:
-        lane = self.queues[service]
-        lane.push(entry)
-        lane.next_number = entry.number + 1
+        queue = self.queues[service]
+        queue.push(entry)
+        queue.next_number = entry.number + 1
         if service is TrafficClass.BACKLOG:
             self._backlog_flows.add(entry)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
     def ready(self, allowed: Collection[TrafficClass]) -> list[TrafficClass]:
-        """Those of *allowed* that have something to send."""
-        found = [service for service in allowed if self._may_send(service)]
+        """Return those of *allowed* that may send."""
+        ready_services = [service for service in allowed if self._may_send(service)]
         if (
             self._ahead
-            and TrafficClass.BACKLOG in found
+            and TrafficClass.BACKLOG in ready_services
             and TrafficClass.LIVE in allowed
             and self.queues[TrafficClass.LIVE].waiting
         ):
-            found.remove(TrafficClass.BACKLOG)
-        return found
+            ready_services.remove(TrafficClass.BACKLOG)
+        return ready_services
 
     def _may_send(self, service: TrafficClass) -> bool:
-        """Whether something waits that is on disk, as far as it must be. Numbers of CONTROL end with the run."""
+        """Return whether the first waiting message is on disk, if it has to be. Numbers of CONTROL are not durable."""
         if not (waiting := self.queues[service].waiting):
             return False
         entry = waiting[0]
-        is_given = entry.number <= self._reserved and self._told_lsn <= self._synced
+        is_given = entry.number <= self._reserved and self._settled_lsn <= self._synced
         return (is_given or service is TrafficClass.CONTROL) and entry.lsn <= self._synced
 
     def dequeue(self, service: TrafficClass, now: Instant) -> QueuedMessage | None:
-        """The next message of *service* to send, which leaves the queue; None: none may be sent now."""
-        lane = self.queues[service]
+        """Remove and return the next message of *service* to send; None if none may be sent now."""
+        queue = self.queues[service]
         while self._may_send(service):
-            entry = lane.pop()
+            entry = queue.pop()
             if service is TrafficClass.LIVE and self._ahead:
                 self._ahead -= 1
             if not entry.number:
@@ -287,12 +296,12 @@ class LinkOutbox:
         return None
 
     def sent(self, service: TrafficClass, entry: QueuedMessage) -> None:
-        """*entry* is on its way, as a whole or its first part."""
+        """Record that *entry*, or its first part, is sent."""
         if entry.number:
             self.queues[service].sent(entry)
 
     def written(self, entry: QueuedMessage) -> None:
-        """*entry* is on its way as a whole."""
+        """Record that all of *entry* is sent."""
         entry.was_sent = True
         if not entry.number:
             self._backlog_flows.leave(entry)
@@ -300,25 +309,27 @@ class LinkOutbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits in all lanes, in bytes of memory."""
-        return sum(lane.waiting_bytes for lane in self.queues.values())
+        """The memory of waiting messages in all queues, in bytes."""
+        return sum(queue.waiting_bytes for queue in self.queues.values())
 
     def requeue(self, entry: QueuedMessage) -> None:
-        """*entry* was sent in part, and the connection ended: what has a number is sent again."""
+        """Handle a partly sent *entry* after the connection ended: a numbered one is sent again, any other is
+        dropped.
+        """
         if not entry.number:
             self._backlog_flows.leave(entry)
             self._drop((entry.message,), Cause.CONNECTION_LOST)
 
     @property
     def awaits_ack(self) -> bool:
-        """Whether something was sent that the peer has to acknowledge."""
-        return any(lane.unacked for lane in self.queues.values())
+        """Whether the peer owes an acknowledgement."""
+        return any(queue.unacked for queue in self.queues.values())
 
     def acked(self, service: TrafficClass, upto: int) -> None:
-        """The peer has everything of *service* up to *upto*."""
-        gone = self.queues[service].acked(upto)
-        events = [entry.message for entry in gone if entry.is_event]
-        for entry in gone:
+        """Handle an acknowledgement of all numbers of *service* up to *upto*."""
+        acknowledged = self.queues[service].acked(upto)
+        events = [entry.message for entry in acknowledged if entry.is_event]
+        for entry in acknowledged:
             self._backlog_flows.leave(entry)
         self.delivered += events
         if events and self._storage is not None:
@@ -327,51 +338,53 @@ class LinkOutbox:
 
     # -- connections ----------------------------------------------------------------------------------------------
 
-    def opened(self, heard: Mapping[TrafficClass, int], goes_on: bool) -> None:
-        """A connection to a peer that has received so much; *goes_on*: it remembers what CONTROL has said."""
+    def opened(self, received: Mapping[TrafficClass, int], goes_on: bool) -> None:
+        """Begin a connection to a peer that has *received* these numbers; *goes_on*: it has all CONTROL messages so
+        far.
+        """
         if not goes_on or self.is_overrun:
-            self._forget_words()
-        for service, upto in heard.items():
+            self._clear_others()
+        for service, upto in received.items():
             self.acked(service, upto)
         for service, upto in self._settled.items():
-            if self._storage is not None and heard.get(service, 0) < upto:  # forgotten there: only we can still tell
-                self._told_lsn = self._storage.append(settled_record(self.peer, service, upto), waits=True)
+            if self._storage is not None and received.get(service, 0) < upto:  # the peer has lost these numbers
+                self._settled_lsn = self._storage.append(settled_record(self.peer, service, upto), waits=True)
         self._ahead = len(self.queues[TrafficClass.LIVE].waiting)
         self.is_open = True
         self.is_overrun = False
 
     def closed(self) -> None:
-        """The connection ended."""
+        """End the connection."""
         self.is_open = False
-        for service, lane in self.queues.items():
-            gone = lane.lost()
-            if gone:
-                self._drop_bare(gone, Cause.CONNECTION_LOST)
+        for service, queue in self.queues.items():
+            dropped = queue.lost()
+            if dropped:
+                self._drop_bare(dropped, Cause.CONNECTION_LOST)
             self._bare[service] = 0
 
-    def _forget_words(self) -> None:
-        """Messages that are no events belong to a conversation that is over."""
-        for lane in self.queues.values():
-            waiting = lane.clear()
+    def _clear_others(self) -> None:
+        """Remove all messages that are not events; they are meaningless for a peer that lost its state."""
+        for queue in self.queues.values():
+            waiting = queue.clear()
             for entry in waiting:
                 if entry.is_event:
-                    lane.push(entry)
-                    lane.entered -= entry.count
-                    lane.left -= entry.count
+                    queue.push(entry)
+                    queue.entered -= entry.count
+                    queue.left -= entry.count
 
     def refuse(self, services: Iterable[TrafficClass], cause: Cause) -> None:
-        """Drop what waits in *services* without a number: it will not be sent for long."""
+        """Drop messages of *services* that wait without a number, because they cannot be sent for a long time."""
         for service in services:
-            lane = self.queues[service]
+            queue = self.queues[service]
             if self._bare[service]:
-                bare = [entry for entry in lane.waiting if not entry.number]
-                kept = [entry for entry in lane.waiting if entry.number]
-                lane.left += sum(entry.count for entry in bare)
-                lane.waiting.clear()
-                lane.waiting.extend(kept)
+                bare = [entry for entry in queue.waiting if not entry.number]
+                kept = [entry for entry in queue.waiting if entry.number]
+                queue.left += sum(entry.count for entry in bare)
+                queue.waiting.clear()
+                queue.waiting.extend(kept)
                 size = sum(entry.size for entry in bare)
-                lane.waiting_bytes -= size
-                lane.bytes -= size
+                queue.waiting_bytes -= size
+                queue.bytes -= size
                 self._bare[service] = 0
                 self._drop_bare(bare, cause)
 
@@ -386,20 +399,20 @@ class LinkOutbox:
         return cause
 
     def synced(self, lsn: int) -> None:
-        """The journal is on disk up to *lsn*."""
+        """Handle a sync of the journal up to *lsn*."""
         self._synced = lsn
-        if lsn >= self._asked_lsn:
-            self._reserved = max(self._reserved, self._asked)
+        if lsn >= self._requested_lsn:
+            self._reserved = max(self._reserved, self._requested)
 
     # -- the journal ----------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredLink) -> int:
-        """Begin with what an earlier run left; `clock` is set. Returns how many entries could not be read."""
+        """Restore the state of an earlier run; `clock` must be set. Returns how many entries could not be decoded."""
         broken = 0
         for service, entries in stored.entries.items():
             settled = stored.settled.get(service, 0)
             for number, (expires_at, item) in sorted(entries.items()):
-                if number <= settled:  # said again in a snapshot before what came later
+                if number <= settled:  # a snapshot repeated it before it was settled
                     continue
                 try:
                     message, _ = read_alone(item)
@@ -412,29 +425,31 @@ class LinkOutbox:
                 self._push(
                     QueuedMessage(message, number, None if expires_at is None else expires_at - self.clock), service
                 )
-        self._asked = max(stored.reserved, *stored.last.values(), 0)
+        self._requested = max(stored.reserved, *stored.last.values(), 0)
         if self._storage is not None:
-            self._reserved = self._asked
-        for lane in self.queues.values():
-            lane.next_number = self._asked + 1
+            self._reserved = self._requested
+        for queue in self.queues.values():
+            queue.next_number = self._requested + 1
         self._is_full(0)
         return broken
 
     def events(self) -> list[Forward]:
-        """The events that wait or were not acknowledged."""
-        entries = [entry for lane in self.queues.values() for entry in (*lane.unacked, *lane.waiting)]
+        """Return the events that wait or are not acknowledged."""
+        entries = [entry for queue in self.queues.values() for entry in (*queue.unacked, *queue.waiting)]
         return [event for entry in entries for event in events_of(entry.message)]
 
     def records(self) -> Iterable[bytes]:
-        """All that the journal has to know, said again. Meanwhile others may be appended and settled."""
-        given = max(lane.next_number for lane in self.queues.values()) - 1
-        asked = self._asked if self._storage is not None else max(self._asked, given)
-        if asked:
-            yield reserved_record(self.peer, asked)
-        for service, lane in self.queues.items():
-            entries = (*lane.unacked, *lane.waiting)
+        """Iterate over the records that restore this outbox, for a snapshot. Others may be appended and settled
+        meanwhile.
+        """
+        used = max(queue.next_number for queue in self.queues.values()) - 1
+        reserved = self._requested if self._storage is not None else max(self._requested, used)
+        if reserved:
+            yield reserved_record(self.peer, reserved)
+        for service, queue in self.queues.items():
+            entries = (*queue.unacked, *queue.waiting)
             numbered = [entry for entry in entries if entry.number and event_of(entry.message)]
-            last = lane.next_number - 1
+            last = queue.next_number - 1
             if service is not TrafficClass.CONTROL and last:
                 yield settled_record(self.peer, service, numbered[0].number - 1 if numbered else last)
                 for entry in numbered:

@@ -1,9 +1,9 @@
-"""The boots of one peer that this gateway has met. They tell two gateways with the same name from one gateway that
-restarted.
+"""The boots of one peer that connected to this gateway. They distinguish two gateways with the same name from one
+gateway that restarted.
 
-A gateway draws a run when it starts, and never comes back with an older one. So if a run comes back after another
-was met, two processes say that they are this peer. The first of them has its link back; what the later one says is
-refused from then on while the link is open. Without that they would take it from each other as often as they dial.
+A gateway draws a random boot id at its start and never uses an older one again. So if a boot id returns after another
+one, two processes use the name of this peer. The first of them keeps the link; hellos of the later one are refused
+while the link is open. Otherwise each would take the link from the other with every dial.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.handshake import Hello, HelloRefused, RefusalCode
 
 BOOTS_MAX: Final = 8
-"""Runs that are remembered: the latest, and the one that had the link before, which may be the first of two."""
+"""Boots that are remembered; the latest and the previous one, which may be the first of two twins, are always kept."""
 TWIN_TIMEOUT: Final[Duration] = 3 * MINUTE
-"""Who is refused dials again after a minute at most: for so long the last refusal means that there are still two."""
+"""A refused peer dials again after a minute at most; after this time without a refusal there is no twin any more."""
 
 
 class PeerBoots:
-    """What one link knows of the runs of its peer."""
+    """The boots of the peer of one link."""
 
     __slots__ = ("_counts", "_previous", "_refused_at", "latest", "twin", "twins_refused", "twins_since")
 
     def __init__(self) -> None:
         self.latest = b""
-        """That of the last hello which was taken."""
+        """The boot id of the last accepted hello."""
         self.twins_refused = 0
-        """Hellos that were refused because another gateway of this name is linked."""
+        """Hellos refused because another gateway of this name is linked."""
         self.twins_since: Instant = 0
-        """When the first of them came, of those that came one after the other."""
+        """The instant of the first refusal in the current row."""
         self.twin = ""
-        """What the last of them was told."""
+        """The text of the last refusal."""
         self._refused_at: Instant = -NEVER
-        self._previous = b""  # the run that had the link before the latest
-        self._counts: dict[bytes, int] = {}  # run -> count of its last hello, in the order in which they were met
+        self._previous = b""  # the boot id that had the link before the latest
+        self._counts: dict[bytes, int] = {}  # boot id -> count of its last hello, in order of the first hello
 
     def record(self, hello: Hello) -> None:
-        """*hello* is taken."""
+        """Record *hello*, which was accepted."""
         if hello.run != self.latest:
             self._previous, self.latest = self.latest, hello.run
         self._counts[hello.run] = hello.count
         while len(self._counts) > BOOTS_MAX:
             del self._counts[next(run for run in self._counts if run not in (self.latest, self._previous))]
 
-    def check(self, hello: Hello, stream: LinkConnection, linked: LinkConnection | None, now: Instant) -> None:
-        """Whether *hello*, which came over *stream*, may have the link from *linked*, which has it now. Raises
+    def check(self, hello: Hello, connection: LinkConnection, linked: LinkConnection | None, now: Instant) -> None:
+        """Check whether *hello*, received on *connection*, may take the link over from *linked*. Raises
         HelloRefused.
         """
         count = self._counts.get(hello.run, -1)
@@ -56,27 +56,27 @@ class PeerBoots:
         if linked is None or hello.run == self.latest:
             return
         if not self.has_twin(now):
-            if not self._is_later(hello.run):
+            if not self._is_twin(hello.run):
                 return
             self.twins_since = now
         self.twins_refused += 1
         self._refused_at = now
         self.twin = (
             f"two gateways are called {hello.name!r}: one is linked with {hello.to}{at(linked.address)}, another one"
-            f" dials{at(stream.address)}, and is refused; each needs a name of its own"
+            f" dials{at(connection.address)}, and is refused; each needs a name of its own"
         )
         raise HelloRefused(RefusalCode.TWIN, self.twin)
 
     def has_twin(self, now: Instant) -> bool:
-        """Whether there are two, as far as anybody can say."""
+        """Return whether a twin was refused within the last TWIN_TIMEOUT."""
         return now < self._refused_at + TWIN_TIMEOUT
 
-    def _is_later(self, run: bytes) -> bool:
-        """Whether *run* was met, and for the first time after the one that has the link."""
+    def _is_twin(self, run: bytes) -> bool:
+        """Return whether *run* connected before, and for the first time after the one that has the link."""
         order = list(self._counts)
         return run in order and order.index(run) > order.index(self.latest)
 
 
 def at(where: str) -> str:
-    """Where somebody is, if that is known."""
+    """Return " from *where*", or nothing if *where* is not known."""
     return f" from {where}" if where else ""

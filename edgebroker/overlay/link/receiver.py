@@ -1,4 +1,4 @@
-"""The receiving side of one connection: frames become messages, each number once. A number is acknowledged when
+"""The receiving side of one connection: decodes frames into messages, each number once. A number is acknowledged when
 its record is on disk.
 """
 
@@ -25,22 +25,22 @@ from edgebroker.overlay.traffic_class import TrafficClass
 
 
 class ReceivePositions:
-    """Which numbers of a peer were received, over all connections."""
+    """The numbers received from a peer, over all connections."""
 
     __slots__ = ("duplicates", "run", "store", "upto")
 
     def __init__(self, store: bytes = b"", upto: dict[TrafficClass, int] | None = None) -> None:
         self.run = b""
-        """The peer's run to which CONTROL belongs."""
+        """The peer's run that sent CONTROL."""
         self.store = store
-        """The peer's store to which all others belong."""
+        """The peer's store that sent all other classes."""
         self.upto: dict[TrafficClass, int] = dict(upto or {})
-        """Class -> the last number taken."""
+        """Class -> the last number received."""
         self.duplicates = 0
-        """Messages that came again and were left out."""
+        """The number of messages that arrived again and were dropped."""
 
     def open(self, run: bytes, store: bytes) -> None:
-        """The peer says who it is: what was received from another run or store of it does not count."""
+        """Begin a connection: discard the positions of another run or store of the peer."""
         if store != self.store:
             control = self.upto.get(TrafficClass.CONTROL)
             self.upto = {} if control is None else {TrafficClass.CONTROL: control}
@@ -60,25 +60,27 @@ class LinkReceiver:
 
     @property
     def has_more(self) -> bool:
-        """`feed` has not read all: it goes on with no bytes."""
+        """Whether bytes are left to decode with an empty `feed`."""
         return self._frames.has_more
 
     @property
     def is_amid(self) -> bool:
-        """Whether something has come in part, a frame or a message."""
+        """Whether a frame or a message is partly received."""
         return self._frames.is_amid
 
     def feed(self, chunk: bytes, messages: list[Message], now: Instant) -> list[LinkSignal]:
-        """Append what came to *messages*, and return what is the link's own: one turn of it. Raises FrameBroken."""
+        """Decode *chunk* for one turn: append messages to *messages* and return the link's own signals. Raises
+        FrameBroken.
+        """
         items: list[Item] = []
         try:
             self._frames.feed(chunk, items)
         finally:
-            said = self._take(items, messages)
-        return said
+            signals = self._take(items, messages)
+        return signals
 
     def _take(self, items: list[Item], messages: list[Message]) -> list[LinkSignal]:
-        said: list[LinkSignal] = []
+        signals: list[LinkSignal] = []
         upto = self._positions.upto
         for item in items:
             if isinstance(item, NumberedMessage):
@@ -91,19 +93,19 @@ class LinkReceiver:
                 else:
                     self._positions.duplicates += 1
             elif isinstance(item, PartialMessage):
-                if self._numbered(item) > upto.get(item.service, 0):  # else it was handled, and so were others since
+                if self._numbered(item) > upto.get(item.service, 0):  # else it was handled on an earlier connection
                     messages.append(item.message)
             elif isinstance(item, LinkSignal):
-                if item.word is SignalCode.NEXT:
+                if item.code is SignalCode.NEXT:
                     self._next[TrafficClass(item.values[0])] = item.values[1]
                 else:
-                    said.append(item)
+                    signals.append(item)
             else:
                 messages.append(item)
-        return said
+        return signals
 
     def _numbered(self, item: NumberedMessage | PartialMessage) -> int:
-        """The number of a message."""
+        """Return the number of a message."""
         number = self._next.get(item.service)
         if number is None:
             raise FrameBroken(f"the first message of {item.service.name} has no number")
@@ -111,7 +113,7 @@ class LinkReceiver:
 
 
 class AckTracker:
-    """What was received from one peer, how far it is safe, and what of that the peer was told."""
+    """The numbers received from one peer: those that may be acknowledged, and those that have been."""
 
     def __init__(self, peer: str, positions: ReceivePositions, storage: LinkStorage | None) -> None:
         self.positions = positions
@@ -119,57 +121,59 @@ class AckTracker:
         self._storage = storage
         self._handled = dict(positions.upto)
         self._safe = dict(positions.upto)
-        self._acknowledged: dict[TrafficClass, int] = {}  # over the present connection
+        self._acknowledged: dict[TrafficClass, int] = {}  # on the present connection
         self._unsynced: deque[tuple[int, dict[TrafficClass, int]]] = deque()
 
     def handled(self) -> bool:
-        """All that was received is handled, and what it caused is appended. Whether anything became safe by that."""
-        news = {service: upto for service, upto in self.positions.upto.items() if upto != self._handled.get(service)}
-        if not news:
+        """Append a record of the received numbers, whose messages are handled. Returns whether some may be acknowledged
+        at once.
+        """
+        numbers = {service: upto for service, upto in self.positions.upto.items() if upto != self._handled.get(service)}
+        if not numbers:
             return False
-        self._handled.update(news)
+        self._handled.update(numbers)
         if self._storage is None:
-            self._safe.update(news)
+            self._safe.update(numbers)
             return True
-        words = news.pop(TrafficClass.CONTROL, None)
-        if news:
+        control = numbers.pop(TrafficClass.CONTROL, None)
+        if numbers:
             events = self._events()
             lsn = self._storage.append(received_record(self._peer, self.positions.store, events), waits=True)
             self._unsynced.append((lsn, events))
-        if words is not None:
-            self._safe[TrafficClass.CONTROL] = words
-        return words is not None
+        if control is not None:
+            self._safe[TrafficClass.CONTROL] = control
+        return control is not None
 
     def synced(self, lsn: int) -> bool:
-        """The journal is on disk up to *lsn*. Whether anything became safe by that."""
-        is_news = False
+        """Handle a sync of the journal up to *lsn*. Returns whether more numbers may be acknowledged."""
+        is_advanced = False
         while self._unsynced and self._unsynced[0][0] <= lsn:
             self._safe.update(self._unsynced.popleft()[1])
-            is_news = True
-        return is_news
+            is_advanced = True
+        return is_advanced
 
     def open(self, run: bytes, store: bytes) -> None:
-        """A connection begins, and the peer says who it is."""
+        """Begin a connection to the given run and store of the peer."""
         if store != self.positions.store:
             self._unsynced.clear()
         self.positions.open(run, store)
         known = self.positions.upto
         self._handled = {service: upto for service, upto in self._handled.items() if service in known}
         self._safe = {service: upto for service, upto in self._safe.items() if service in known}
-        self._acknowledged = dict(self._safe)  # the hello said so
+        self._acknowledged = dict(self._safe)  # the hello contained them
 
     def take_acks(self) -> list[int]:
-        """Class, number, class, number, ...: what the peer is to be told now."""
-        news = {service: upto for service, upto in self._safe.items() if self._acknowledged.get(service, 0) < upto}
-        self._acknowledged.update(news)
-        return [part for service, upto in news.items() for part in (int(service), upto)]
+        """Return the acknowledgements to send now: class, number, class, number, ..."""
+        acks = {service: upto for service, upto in self._safe.items() if self._acknowledged.get(service, 0) < upto}
+        self._acknowledged.update(acks)
+        return [part for service, upto in acks.items() for part in (int(service), upto)]
 
     def receive_state(self) -> ReceiveState:
-        """What a hello says of it."""
+        """Return the state for a hello."""
         return ReceiveState(self.positions.run, self.positions.store, dict(self._safe))
 
     def records(self) -> Iterator[bytes]:
-        """What the journal has to know of it, said again."""
+        """Iterate over the records that restore the received numbers, for a snapshot."""
         events = self._events()
         if events:
             yield received_record(self._peer, self.positions.store, events)

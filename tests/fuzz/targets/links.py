@@ -112,7 +112,7 @@ def read_frames(data: bytes) -> None:
     items = [item for turn in turns_of(data) for item in turn]
     for item in items:
         if isinstance(item, LinkSignal):
-            signal_item(item.word, *item.values)
+            signal_item(item.code, *item.values)
         elif isinstance(item, NumberedMessage | PartialMessage):
             alone(item.message, item.service)
         elif isinstance(item, EventSeries):

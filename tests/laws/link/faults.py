@@ -101,14 +101,14 @@ def sends_numbers_before_they_are_reserved_on_disk(patch: Patch) -> None:
 
     def reserve(self: LinkOutbox, number: int, storage: object) -> None:
         right(self, number, storage)  # type: ignore[arg-type]
-        self._reserved = self._asked
+        self._reserved = self._requested
 
     patch.setattr(LinkOutbox, "_reserve", reserve)
 
 
 def begins_a_connection_with_the_wrong_number(patch: Patch) -> None:
     """The peer is told the number before that of the message which comes."""
-    right = LinkSender._tell_number
+    right = LinkSender._add_number
 
     def tell_number(self: LinkSender, service: TrafficClass, entry: QueuedMessage) -> None:
         if service not in self._expected:
@@ -116,7 +116,7 @@ def begins_a_connection_with_the_wrong_number(patch: Patch) -> None:
             self._expected[service] = entry.number
         right(self, service, entry)
 
-    patch.setattr(LinkSender, "_tell_number", tell_number)
+    patch.setattr(LinkSender, "_add_number", tell_number)
 
 
 def mistakes_another_store_for_the_one_it_knew(patch: Patch) -> None:
@@ -136,7 +136,7 @@ def believes_what_was_heard_of_another_store(patch: Patch) -> None:
     right = Link._open
 
     def opened(self: Link, stream: LinkConnection, hello: Hello, now: Instant, leads: bool) -> None:
-        upto = dict(hello.heard.upto)
+        upto = dict(hello.received.upto)
         right(self, stream, hello, now, leads)
         upto.pop(TrafficClass.CONTROL, None)
         for service, number in upto.items():

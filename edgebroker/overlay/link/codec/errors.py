@@ -7,18 +7,18 @@ from typing import Any, Final
 from edgebroker.errors import EdgebrokerError
 
 SHOWN_MAX: Final = 80
-"""Characters of a value that a message shows."""
+"""Characters of a value that an error message shows."""
 _ITEMS_SHOWN: Final = 8
 _BITS_SHOWN: Final = 64
 
 
 class FrameBroken(EdgebrokerError):
-    """Bytes of a peer are no frame, or say something that cannot be; the message says what. The connection ends."""
+    """Bytes of a peer violate the link protocol; the message says how. The connection ends."""
 
 
 def shown(value: Any, is_inside: bool = False) -> str:
-    """The beginning of *value*, at no other price. `repr` writes all of it, and raises ValueError for numbers of more
-    than 4,300 digits.
+    """Return the beginning of *value* as text, in bounded time. `repr` would format all of it, and raises ValueError
+    for numbers of more than 4,300 digits.
     """
     if isinstance(value, int) and value.bit_length() > _BITS_SHOWN:
         return f"a number of {value.bit_length()} bits"

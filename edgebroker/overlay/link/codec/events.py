@@ -1,15 +1,16 @@
-"""Events in few bytes: each says what differs from the one before it of the same flow.
+"""Events in few bytes: each event encodes only its differences from the previous one of the same flow.
 
-A *flow* is a publisher and a topic. The writer gives it a *slot* and tells topic, publisher and everything else once;
-later events name the slot, and by how much sequence and time went on. What changed meanwhile is told by number:
+A *flow* is a publisher and a topic. The writer assigns it a *slot* and sends topic, publisher and all other fields
+once; later events contain the slot, and the increments of sequence and time. Changed fields are sent by number:
 
-    [slot, sequence - last, published_ms - last]  payload  {what: value, ...}  count
+    [slot, sequence - last, published_ms - last]  payload  {field: value, ...}  count
 
-as one CBOR array of four items, or five if anything changed, or six if it is a series of *count* events. An
-event of a known flow takes seven bytes and its payload. Both ends keep the same SLOTS_MAX flows; the writer says which
-one gives way. Slot 0 is for flows with long names: it is told anew each time, so the names of all others are bounded.
+as one CBOR array of four items, or five if a field changed, or six if it is a series of *count* events. An event of a
+known flow takes seven bytes and its payload. Both ends keep the same SLOTS_MAX flows; the writer chooses the one to
+replace. Slot 0 is for flows with long names: all fields are sent each time, so the names of all other slots are
+bounded.
 
-This module runs compiled: it is passed once by every event that crosses a link.
+This module is compiled: it runs once for every event that crosses a link.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ PUBLISHER: Final = 1
 CLIENT: Final = 2
 """The first of the fields that a flow keeps, in the order of `State`."""
 EXPIRES_IN_MS: Final = 19
-"""Holds for the one event with which it is told."""
+"""Applies only to the event that contains it."""
 
 State: TypeAlias = tuple[Any, ...]
 """Client, service, QoS, retain, adv, hc, civ, epoch, trace, group, view, user, content type, properties, walked,
 marked, passed: what a flow keeps, numbered from CLIENT."""
 START: Final[State] = ("", int(TrafficClass.LIVE), 0, False, 0, 0, 0, 0, 0, 0, 0, (), None, b"", 0, False, ())
-"""What is not told of a new flow."""
+"""The fields of a new flow unless they are sent."""
 
 _HEADS: Final = tuple(head(UNSIGNED, number) for number in range(1_024))
 _PAYLOAD_HEADS: Final = tuple(head(BYTES, size) for size in range(1_024))
@@ -58,7 +59,7 @@ _SERIES_HEAD: Final = head(ARRAY, _SERIES)
 
 
 class Flow:
-    """What one end remembers of a slot."""
+    """The state of a slot at one end."""
 
     __slots__ = ("begin", "is_recent", "key", "published_ms", "publisher", "sequence", "slot", "state", "topic")
 
@@ -75,16 +76,16 @@ class Flow:
 
 
 class FlowWriter:
-    """One direction of a connection, as the one who sends sees it."""
+    """The sending end of one direction."""
 
     def __init__(self) -> None:
         self._flows: dict[tuple[int, str], Flow] = {}
         self._slots: list[Flow] = []
         self._hand = 0
-        self._latest = Flow(0)  # that of the event written last
+        self._latest = Flow(0)  # the flow of the last written event
 
     def write(self, forward: Forward, service: int, expires_in_ms: int | None) -> bytes:
-        """The item for *forward*, of which `expires_in_ms` is *expires_in_ms* by now."""
+        """Return the item for *forward*, whose remaining expiry interval is *expires_in_ms*."""
         header = forward.header
         state = _state_of(forward, service)
         flow = self._flows.get((header.publisher, forward.topic))
@@ -104,7 +105,7 @@ class FlowWriter:
         return b"".join((begin, _signed(step), _signed(delay), head(BYTES, size), payload))
 
     def write_series(self, series: EventSeries, service: int) -> bytes:
-        """The item for *series*: that of its first event, with the payloads of all, and their number."""
+        """Return the item for *series*: that of its first event, with all payloads and their number."""
         first, header = series.first, series.first.header
         item = self.write(first, service, None)
         self._latest.sequence = header.sequence + series.count - 1
@@ -112,10 +113,10 @@ class FlowWriter:
         return b"".join((_SERIES_HEAD, item[1:], changes, head(UNSIGNED, series.count)))
 
     def _told(self, forward: Forward, flow: Flow | None, state: State, expires_in_ms: int | None) -> bytes:
-        """The item of a new flow, of one that changed, or with something that holds for this event alone."""
+        """Return the item of a new or changed flow, or of an event with an expiry interval."""
         told: dict[int, Any] = {}
         if (flow is None or flow.state != state) and _names_bytes(forward.topic, state) > NAMES_BYTES_MAX:
-            flow = self._long()  # an ordinary slot of the same flow stays as it is, on both sides
+            flow = self._long()  # an ordinary slot of the same flow is not changed, at both ends
         elif flow is None:
             flow = self._free()
             flow.key = (forward.header.publisher, forward.topic)
@@ -151,12 +152,13 @@ class FlowWriter:
         )
 
     def _long(self) -> Flow:
+        """Return slot 0."""
         if not self._slots:
             self._slots.append(Flow(0))
         return self._slots[0]
 
     def _free(self) -> Flow:
-        """A slot for another flow: a new one, or that of a flow that was not met for a whole round (second chance)."""
+        """Return a slot for another flow: a new one, or that of a flow not used for a whole round (second chance)."""
         slots = self._slots
         self._long()
         if len(slots) < SLOTS_MAX:
@@ -174,13 +176,13 @@ class FlowWriter:
 
 
 class AloneWriter:
-    """Events that need no other, one after the other. What is told of a flow is remembered as bytes."""
+    """Encodes events without reference to others. The encoded fields of a flow are cached."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[int, str], tuple[State, bytes]] = {}
 
     def write(self, forward: Forward, service: int) -> bytes:
-        """The item for *forward*, which tells all but for how long it is of use."""
+        """Return the item for *forward*, with all fields except the expiry interval."""
         header, payload = forward.header, forward.payload
         state = _state_of(forward, service)
         key = (header.publisher, forward.topic)
@@ -191,7 +193,7 @@ class AloneWriter:
         if known is not None and known[0] == state:
             return begin + known[1]
         item = FlowWriter().write(forward, service, None)
-        if item.startswith(begin):  # else its names are long, and it is in slot 0
+        if item.startswith(begin):  # else its names are long, so it is in slot 0
             if len(self._told) >= SLOTS_MAX:
                 self._told.clear()
             self._told[key] = (state, item[len(begin) :])
@@ -199,7 +201,7 @@ class AloneWriter:
 
 
 class FlowReader:
-    """One direction of a connection, as the one who receives sees it."""
+    """The receiving end of one direction."""
 
     def __init__(self) -> None:
         self._slots: list[Flow] = []
@@ -207,7 +209,7 @@ class FlowReader:
         """The class of the event read last."""
 
     def read(self, reader: StrictCborReader, size: int) -> Forward | EventSeries:
-        """The event or series in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
+        """Decode the event or series in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
         slot = reader.unsigned()
         step = reader.integer()
         delay = reader.integer()
@@ -278,7 +280,7 @@ class FlowReader:
         return EventSeries(forward, count)
 
     def _changed(self, slot: int, changes: dict[Any, Any]) -> Flow:
-        """The flow of *slot* as *changes* leave it."""
+        """Return the flow of *slot* after *changes*."""
         for what, value in changes.items():
             check = _CHECKS.get(what)
             if check is None or not check(value):
@@ -347,7 +349,7 @@ def _frozen(values: list[Any]) -> tuple[Any, ...]:
 
 def _topic_of(text: str) -> str:
     try:
-        return parse_topic_name(text, allows_all=True)  # a link that ends over one would end over it again
+        return parse_topic_name(text, allows_all=True)  # refusing one would end the link again with each resend
     except TopicInvalid as error:
         raise FrameBroken(str(error)) from None
 
@@ -395,4 +397,4 @@ _CHECKS: Final[dict[Any, Callable[[Any], bool]]] = dict(
         )
     )
 )
-"""What each numbered field may be."""
+"""Field number -> the check of its value."""

@@ -1,13 +1,13 @@
-"""Frames: what is written at once, one length before it. Inside, items one behind the other (a CBOR sequence, RFC
+"""Frames: the unit of writing, with its length in front. It contains items, one after the other (a CBOR sequence, RFC
 8742).
 
     one bit: the rest is deflated    31 bits: length of the rest    items
 
-Deflate (RFC 1951) is one stream per direction over all frames, flushed at the end of each and without the four bytes
-that every such flush ends with (RFC 7692 section 7.2.1). Its window is small: 32 KiB of memory for each direction.
+Deflate (RFC 1951) is one stream per direction over all frames, flushed at the end of each frame, without the four bytes
+that end every such flush (RFC 7692 section 7.2.1). Its window is small: 32 KiB of memory for each direction.
 
-An item is an array. Its first number tells events (the slot, from 0), words of the link itself (-1 to -8) and other
-messages (from -9) apart.
+An item is an array. Its first number distinguishes events (the slot, from 0), signals of the link itself (-1 to -8) and
+other messages (from -9 down).
 """
 
 from __future__ import annotations
@@ -32,60 +32,64 @@ from edgebroker.overlay.traffic_class import TrafficClass
 
 HEAD_BYTES: Final = 4
 FRAME_BYTES_MAX: Final = 64 * KIB
-"""Of a frame's items, deflated or not."""
+"""The size of a frame's items, deflated or not."""
 PART_BYTES: Final = 8 * KIB
-"""Longer messages go in parts, so that a heartbeat waits a second at most where the uplink has 64 kbit/s."""
+"""Longer messages are sent in parts, so that a heartbeat waits at most a second on an uplink with 64 kbit/s."""
 PART_BYTES_MIN: Final = 1 * KIB
-"""Parts are as short as this where less may be sent at once. A packet, TLS included, is then 9 % larger than it."""
-ITEMS_PER_TURN: Final = 1_024
-"""So many are read at once, 1 to 3 us each; then they are routed, and clients are looked after before the next. It is
-what 64 KiB of readings are, which nobody has to read in turns. What is long counts for more than one.
+"""The least size of parts, used where less may be sent at once. A packet, TLS included, is then 9 % larger than its
+part.
 """
-WORD_VALUES_MAX: Final = 2 * len(TrafficClass)
-"""An acknowledgement of every class, the longest of what links say about themselves."""
+ITEMS_PER_TURN: Final = 1_024
+"""Items decoded in one turn, 1 to 3 us each; then they are routed, and clients are served before the next turn. 64 KiB
+of sensor readings have about as many, so usual frames take one turn. A long item counts for several.
+"""
+SIGNAL_VALUES_MAX: Final = 2 * len(TrafficClass)
+"""Values of the longest signal, an acknowledgement of every class."""
 MESSAGE_BYTES_MAX: Final = PACKET_BYTES_MAX + 256 * KIB
-"""A whole message: the largest packet of a client, and what is said about it."""
+"""The size of a whole message: the largest packet of a client, and its header and names."""
 _DEFLATED: Final = 1 << 31
 _WINDOW_BITS: Final = -12
-"""Raw deflate with 4 KiB to look back: sixty readings of JSON. With 32 KiB they become 2 % smaller."""
+"""Raw deflate with a window of 4 KiB: sixty readings of JSON. With 32 KiB they become 2 % smaller."""
 _FLUSH_END: Final = b"\0\0\xff\xff"
 
 
 def inflated_bytes_max(size: int) -> int:
-    """To how much a frame of *size* deflated bytes may inflate: readings of JSON shrink to a fifth, what shrinks to
-    less than a sixteenth costs next to nothing, and whoever sends 64 KiB cannot make us read 64 MiB.
+    """Return the size to which a frame of *size* deflated bytes may inflate.
+
+    Readings of JSON shrink to a fifth, and frames that shrink below a sixteenth are rare. So a peer that sends 64 KiB
+    cannot make this gateway decode 64 MiB.
     """
     return min(FRAME_BYTES_MAX, 64 + 16 * size)
 
 
 class SignalCode(IntEnum):
-    """What links say to each other about themselves."""
+    """The kinds of signals between the two ends of a link."""
 
     ACK = -1
-    """[class, number, ...]: all up to these numbers is received, and on disk if it has to be."""
+    """[class, number, ...]: all messages up to these numbers are received, and on disk if they have to be."""
     PING = -2
-    """[number]: answer."""
+    """[number]: requests a PONG."""
     PONG = -3
-    """[number, t2, t3 - t2]: the answer; when the ping came, in microseconds since 1970, and how long it took."""
+    """[number, t2, t3 - t2]: when the ping arrived, in microseconds since 1970, and how long the answer took."""
     NEXT = -4
     """[class, number]: the next numbered message of the class has this number."""
     PART = -5
-    """[class, is last, bytes]: a piece of a message that stands alone; the last one completes it."""
+    """[class, is last, bytes]: a part of an encoded message; the last one completes it."""
     BYE = -6
-    """[code, text]: the speaker ends the connection, and why."""
+    """[code, text]: the sender ends the connection, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSignal:
-    """A word of the link and what belongs to it."""
+    """A signal of the link and its values."""
 
-    word: SignalCode
+    code: SignalCode
     values: list[Any]
 
 
 @dataclass(slots=True)
 class NumberedMessage:
-    """A message that has a number in its class: the next one. Not frozen, for one is made of each event that comes."""
+    """A message with the next number of its class. Not frozen, because one is created for each event."""
 
     service: TrafficClass
     message: Message
@@ -93,23 +97,23 @@ class NumberedMessage:
 
 @dataclass(frozen=True, slots=True)
 class PartialMessage:
-    """The beginning of a message that is too long to be handled at once. What ends it has its number."""
+    """The beginning of a message that is too long for one turn. The number belongs to its end."""
 
     service: TrafficClass
     message: Message
 
 
 Item: TypeAlias = Message | NumberedMessage | PartialMessage | LinkSignal
-"""What a frame holds. A message by itself is an event of QoS 0, or a series of such."""
+"""The content of a frame. A bare message is an event of QoS 0, or a series of such."""
 
 
 def signal_item(kind: SignalCode, *values: Any) -> bytes:
-    """The item for a word of the link."""
+    """Return the item of a signal."""
     return cbor2.dumps([int(kind), *values])
 
 
 class FrameWriter:
-    """The frames of one direction. What was added is in the next one."""
+    """Encodes the frames of one direction."""
 
     def __init__(self, deflates: bool) -> None:
         self._deflate = zlib.compressobj(6, zlib.DEFLATED, _WINDOW_BITS, 5) if deflates else None
@@ -118,17 +122,17 @@ class FrameWriter:
         """Bytes of the items in the next frame."""
 
     def add(self, item: bytes) -> None:
-        """Put an item into the next frame."""
+        """Add an item to the next frame."""
         self._items.append(item)
         self.size += len(item)
 
     def take(self) -> bytes:
-        """The next frame; the one behind it is empty then. If it would deflate too well, it is several frames."""
+        """Return the next frame and begin another. If it would deflate too well, return several frames."""
         items, self._items = self._items, []
         self.size = 0
-        return self._framed(items)
+        return self._encode(items)
 
-    def _framed(self, items: list[bytes]) -> bytes:
+    def _encode(self, items: list[bytes]) -> bytes:
         body = b"".join(items)
         if self._deflate is not None:
             attempt = self._deflate.copy()
@@ -139,45 +143,45 @@ class FrameWriter:
                 return (_DEFLATED | len(small)).to_bytes(HEAD_BYTES) + small
             if len(items) > 1:
                 half = len(items) // 2
-                return self._framed(items[:half]) + self._framed(items[half:])
+                return self._encode(items[:half]) + self._encode(items[half:])
         return len(body).to_bytes(HEAD_BYTES) + body
 
 
 class FrameReader:
-    """The frames of the other direction, however the bytes come."""
+    """Decodes the frames of the other direction from any chunks of bytes."""
 
     def __init__(self, inflates: bool) -> None:
         self.has_more = False
-        """There are items that can be read already."""
+        """Whether there are items that can be decoded without more bytes."""
         self._inflate = zlib.decompressobj(_WINDOW_BITS) if inflates else None
         self._flows = FlowReader()
         self._buffer = bytearray()
         self._frame: StrictCborReader | None = None
-        """The frame that is being read, inflated."""
+        """The frame that is being decoded, inflated."""
         self._parts: dict[TrafficClass, bytearray] = {}
         self._steps: Steps[tuple[Message, TrafficClass]] | None = None
-        """The message of the frame that is being read."""
-        self._late: deque[Item] = deque()
-        """What came of it and has to wait for its turn."""
+        """The message of the frame that is being decoded."""
+        self._pending: deque[Item] = deque()
+        """Decoded items that wait for their turn."""
 
     @property
     def is_amid(self) -> bool:
-        """Whether a frame has come in part, or a message."""
+        """Whether a frame or a message is partly received."""
         return bool(self._buffer or self._parts)
 
     def feed(self, chunk: bytes, items: list[Item]) -> None:
-        """Append the items of all frames that *chunk* completes, ITEMS_PER_TURN at most. While `has_more`, others come
-        with an empty chunk. Raises FrameBroken; what came before is appended.
+        """Append the items of all frames that *chunk* completes, at most ITEMS_PER_TURN. While `has_more`, call it
+        again with an empty chunk. Raises FrameBroken after appending the items before the malformed one.
         """
         self._buffer += chunk
         left = ITEMS_PER_TURN
         while left > 0:
-            if self._late:
-                items.append(self._late.popleft())
+            if self._pending:
+                items.append(self._pending.popleft())
                 left = 0
                 break
             if self._steps is not None:
-                left = self._go_on(self._steps, items, left)
+                left = self._continue(self._steps, items, left)
                 continue
             if self._frame is None:
                 self._frame = self._next_frame()
@@ -187,7 +191,7 @@ class FrameReader:
         self.has_more = left <= 0
 
     def _next_frame(self) -> StrictCborReader | None:
-        """The items of the next frame, if all of it is there."""
+        """Return the items of the next frame, if it is complete."""
         buffer = self._buffer
         if len(buffer) < HEAD_BYTES:
             return None
@@ -215,7 +219,9 @@ class FrameReader:
         return whole
 
     def _read(self, reader: StrictCborReader, items: list[Item], left: int) -> int:
-        """Read items of a frame, *left* at most. Returns how many more may be read; the frame itself is one."""
+        """Decode at most *left* items of a frame. Returns how many more may be decoded; the frame itself counts
+        as one.
+        """
         flows = self._flows
         body = reader.data
         end = len(body)
@@ -237,20 +243,20 @@ class FrameReader:
                 continue
             kind = reader.integer()
             if kind >= SignalCode.BYE:
-                if size - 1 > WORD_VALUES_MAX:
-                    raise FrameBroken(f"word {kind} with {size - 1} values; none has more than {WORD_VALUES_MAX}")
-                self._said(SignalCode(kind), [reader.single() for _ in range(size - 1)], items)
+                if size - 1 > SIGNAL_VALUES_MAX:
+                    raise FrameBroken(f"word {kind} with {size - 1} values; none has more than {SIGNAL_VALUES_MAX}")
+                self._receive_signal(SignalCode(kind), [reader.single() for _ in range(size - 1)], items)
             else:
                 self._steps = steps_of_body(reader, kind, size - 1)
             if self._steps is not None:
-                left = self._go_on(self._steps, items, left)
-                if self._steps is not None or self._late:
+                left = self._continue(self._steps, items, left)
+                if self._steps is not None or self._pending:
                     return left
         self._frame = None
         return left - 1
 
-    def _go_on(self, steps: Steps[tuple[Message, TrafficClass]], items: list[Item], left: int) -> int:
-        """Read a message that is no event, for *left* items at most. Returns how many more may be read."""
+    def _continue(self, steps: Steps[tuple[Message, TrafficClass]], items: list[Item], left: int) -> int:
+        """Decode a message that is not an event, for at most *left* items. Returns how many more may be decoded."""
         try:
             while left > 0:
                 left -= next(steps)
@@ -259,13 +265,13 @@ class FrameReader:
             message, service = end.value
             if isinstance(message, Announce | Withdraw) and len(message.interests) > INTERESTS_AT_ONCE:
                 *parts, last = message.parts()
-                self._late += [PartialMessage(service, part) for part in parts]
-                self._late.append(NumberedMessage(service, last))
+                self._pending += [PartialMessage(service, part) for part in parts]
+                self._pending.append(NumberedMessage(service, last))
             else:
                 items.append(_numbered(message, service))
         return left
 
-    def _said(self, kind: SignalCode, values: list[Any], items: list[Item]) -> None:
+    def _receive_signal(self, kind: SignalCode, values: list[Any], items: list[Item]) -> None:
         if not _SHAPES[kind](values):
             raise FrameBroken(f"a {kind.name} says {shown(values)}")
         if kind is not SignalCode.PART:
@@ -282,7 +288,7 @@ class FrameReader:
 
 
 def _numbered(message: Message, service: TrafficClass) -> Message | NumberedMessage:
-    """*message* with what says that it has a number; events of QoS 0 have none, also if they are relayed."""
+    """Return *message* as a NumberedMessage, unless it is an event of QoS 0, relayed or not."""
     event = event_of(message)
     return message if event is not None and event.qos == 0 else NumberedMessage(service, message)
 

@@ -1,13 +1,13 @@
 """Messages between gateways as CBOR arrays, and back. One table gives the kind, the class and the fields of each
 message.
 
-Events have a form of their own (`events`). In a record, or cut in parts, an event stands alone: as the first of its
-flow.
+Events have an encoding of their own (`events`). In a journal record, or cut into parts, an event is encoded as the
+first one of its flow, without reference to others.
 
-interest    [topic filter, [test, ...]]                      tests sorted by attribute, each attribute once
-test        [attribute, kind] or [attribute, kind, [interval, ...], [pattern, ...]]
-interval    [low, high, 1 if low is in it + 2 if high is]    null: no bound; sorted, none touches the next
-pattern     [is negated, part, ...]                          a text; 0 any run, 1 any one character
+    interest    [topic filter, [test, ...]]                      tests sorted by attribute, each attribute once
+    test        [attribute, kind] or [attribute, kind, [interval, ...], [pattern, ...]]
+    interval    [low, high, 1 if low is in it + 2 if high is]    null: no bound; sorted, none touches the next
+    pattern     [is negated, part, ...]                          a text; 0 any run, 1 any one character
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from edgebroker.topics import TopicFilter
 _LOW_CLOSED_BIT: Final = 1
 _HIGH_CLOSED_BIT: Final = 2
 PARTS_MAX: Final = FILTER_BYTES_MAX
-"""Intervals of a test, and parts of a pattern: each takes a character of the filter at least."""
+"""Intervals of a test, and parts of a pattern: each takes at least one character of the filter."""
 _RANGED: Final = (ValueType.NUMBER, ValueType.STRING, ValueType.BOOLEAN)
 
 
 def interest_values(interest: Interest) -> list[Any]:
-    """*interest* as plain values."""
-    return [interest.topic_filter.text, [_written_test(test) for test in interest.predicate]]
+    """Return *interest* as plain values."""
+    return [interest.topic_filter.text, [_test_values(test) for test in interest.predicate]]
 
 
 def read_interest(value: Any) -> Interest:
-    """The interest that *value* says. Raises FrameBroken."""
+    """Decode an interest. Raises FrameBroken."""
     if not _is_list(value, 2) or type(value[0]) is not str or type(value[1]) is not list:
         raise FrameBroken("an interest is a topic filter and a list of tests")
     if not value[1]:
@@ -76,14 +76,14 @@ def read_interest(value: Any) -> Interest:
 
 
 def topic_filter_of(text: str) -> TopicFilter:
-    """The topic filter *text*. Raises FrameBroken."""
+    """Parse the topic filter *text*. Raises FrameBroken."""
     try:
         return TopicFilter.parse(text)
     except TopicInvalid as error:
         raise FrameBroken(str(error)) from None
 
 
-def _written_test(test: ElementaryTest) -> list[Any]:
+def _test_values(test: ElementaryTest) -> list[Any]:
     if test.kind not in _RANGED:
         return [test.attribute, int(test.kind)]
     intervals = [
@@ -169,7 +169,7 @@ def _is_list(value: Any, size: int) -> bool:
 
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[int, None, _T]
-"""Something that is read in steps. Each yields for how many items of a turn it counts; FrameBroken is raised by any."""
+"""A decoder that works in steps. Each step yields for how many items of a turn it counts, and may raise FrameBroken."""
 
 
 def _same(value: Any) -> Any:
@@ -178,14 +178,14 @@ def _same(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FieldCodec:
-    """How one field is written and read."""
+    """The encoding of one field."""
 
     write: Callable[[Any], Any]
     steps: Callable[[StrictCborReader], Steps[Any]]
 
 
 def single(read: Callable[[Any], Any], write: Callable[[Any], Any] = _same) -> FieldCodec:
-    """A field that holds no list; *read* is given the value in its item. Raises FrameBroken."""
+    """Return the codec of a field without lists; *read* gets its decoded value. Raises FrameBroken."""
 
     def steps(reader: StrictCborReader) -> Steps[Any]:
         yield from ()
@@ -195,7 +195,9 @@ def single(read: Callable[[Any], Any], write: Callable[[Any], Any] = _same) -> F
 
 
 def listed(read: Callable[[Any], Any], write: Callable[[Any], Any]) -> FieldCodec:
-    """A field that is a list of few values, or holds such; *read* is given it. Raises FrameBroken."""
+    """Return the codec of a field that is a short list, or contains such; *read* gets its decoded value. Raises
+    FrameBroken.
+    """
 
     def steps(reader: StrictCborReader) -> Steps[Any]:
         value = read(reader.item())
@@ -206,7 +208,7 @@ def listed(read: Callable[[Any], Any], write: Callable[[Any], Any]) -> FieldCode
 
 
 def number(bits: int) -> FieldCodec:
-    """A whole number from 0 that has so many bits at most."""
+    """Return the codec of an unsigned whole number of at most *bits* bits."""
 
     def read(value: Any) -> int:
         if type(value) is not int or not 0 <= value < 1 << bits:
@@ -217,7 +219,7 @@ def number(bits: int) -> FieldCodec:
 
 
 def each_of(field: FieldCodec) -> FieldCodec:
-    """A tuple of such."""
+    """Return the codec of a tuple of *field*."""
 
     def write(values: tuple[Any, ...]) -> list[Any]:
         return [field.write(value) for value in values]
@@ -233,7 +235,7 @@ def each_of(field: FieldCodec) -> FieldCodec:
 
 
 def optional(field: FieldCodec) -> FieldCodec:
-    """None, or such."""
+    """Return the codec of *field* or None."""
 
     def steps(reader: StrictCborReader) -> Steps[Any]:
         if reader.data[reader.at : reader.at + 1] == NULL:
@@ -256,7 +258,7 @@ def _read_flag(value: Any) -> bool:
     return value
 
 
-def _read_told(value: Any) -> StateKind:
+def _read_state_kind(value: Any) -> StateKind:
     if type(value) is not int or value not in (StateKind.INTERESTS, StateKind.ADVERTISEMENTS):
         raise FrameBroken(f"nothing that is told has the number {shown(value)}")
     return StateKind(value)
@@ -313,7 +315,7 @@ def _advertisement_steps(reader: StrictCborReader) -> Steps[Advertise]:
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
 _TEXT: Final = single(_read_text)
 _FLAG: Final = single(_read_flag)
-_TOLD: Final = single(_read_told, int)
+_STATE_KIND: Final = single(_read_state_kind, int)
 _TOPIC_FILTER: Final = single(_read_topic_filter, _write_topic_filter)
 _INTEREST: Final = listed(messages.read_interest, _write_interest)
 _INTERESTS: Final = each_of(_INTEREST)
@@ -329,9 +331,9 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     Unadvertise: (_NUMBERS,),
     ClusterBits: (_NUMBERS, _U8, _U64, _FLAG, optional(_INTERESTS)),
     ClusterBitsAck: (_U8, _U64),
-    Digest: (_TOLD, _U16, _U32, _U64),
-    Differ: (_TOLD, each_of(_U64)),
-    Restate: (_TOLD, _U32, _U32, _U16, _INTERESTS, _ADVERTISEMENTS),
+    Digest: (_STATE_KIND, _U16, _U32, _U64),
+    Differ: (_STATE_KIND, each_of(_U64)),
+    Restate: (_STATE_KIND, _U32, _U32, _U16, _INTERESTS, _ADVERTISEMENTS),
     RetainedQuery: (_U32, _INTEREST),
     RetainedReply: (_U32, _FORWARD),
     LinkStateUpdate: (_U16, _U64, each_of(_U16)),
@@ -344,12 +346,12 @@ _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
 
 
 def body(message: Message, service: int) -> bytes:
-    """Any message but an event as an item: kind, class, fields."""
+    """Return the item of any message but an event: kind, class, fields."""
     return cbor2.dumps([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
 
 
 def steps_of_body(reader: StrictCborReader, kind: int, size: int) -> Steps[tuple[Message, TrafficClass]]:
-    """The message of *kind* in *reader*, behind the kind: class and fields, *size* in all."""
+    """Decode a message of *kind* in steps, from *reader* behind the kind: class and fields, *size* values in all."""
     message = _MESSAGES.get(kind)
     if message is None:
         raise FrameBroken(f"there is no message of kind {kind}")
@@ -361,14 +363,14 @@ def steps_of_body(reader: StrictCborReader, kind: int, size: int) -> Steps[tuple
 
 
 def alone(message: Message, service: int, expires_in_ms: int | None = None) -> bytes:
-    """*message* as an item that needs no other."""
+    """Return *message* as an item without reference to others."""
     if isinstance(message, Forward):
         return FlowWriter().write(message, int(service), expires_in_ms)
     return body(message, service)
 
 
 def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
-    """What `alone` wrote. Raises FrameBroken."""
+    """Decode the output of `alone`. Raises FrameBroken."""
     steps = steps_alone(data)
     while True:
         try:
@@ -379,7 +381,7 @@ def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
 
 
 def steps_alone(data: bytes) -> Steps[tuple[Message, TrafficClass]]:
-    """The same in steps."""
+    """Decode the output of `alone` in steps."""
     reader = StrictCborReader(data)
     size = reader.array()
     if not size or reader.at == len(data):
