@@ -1,1 +1,1 @@
-"""What is kept: byte formats and the decisions about them. Nothing here touches a disk."""
+"""Durable storage formats: the journal and the delivery log. Decisions and bytes only; no I/O, no MQTT."""

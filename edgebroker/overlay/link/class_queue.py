@@ -54,11 +54,10 @@ class QueuedMessage:
         self.was_sent = False
         """Whether all of it was sent, so that the peer may have it."""
         self.count = 1
-        """Messages that it stands for."""
+        """The messages that it stands for."""
         event = message if type(message) is Forward else event_of(message)
         if isinstance(message, EventSeries):
             self.count = message.count
-            """The messages that it stands for."""
             event = message.first
         self.is_event = event is not None
         """Whether it is an event or several."""

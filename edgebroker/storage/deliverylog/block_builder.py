@@ -1,7 +1,7 @@
-"""A block while it is made: in steps so short that one can be taken between two events.
+"""Builds a block in steps that are short enough to run between two events.
 
-To make 4,096 records with long content filters into a block at once takes 15 ms, in which no message moves. So the work
-is a generator that stops after each part of it. The bytes do not depend on where it stops.
+Building a block of 4,096 records with long content filters at once would take 15 ms, in which no message is forwarded.
+So the work is a generator that yields after each part. The bytes do not depend on the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.format import LEVEL, TABLE_NUMBERS, seal
 
 ROWS_AT_ONCE: Final = 512
-"""Rows put into columns in one step: 0.2 ms."""
+"""Rows transposed into columns in one step: 0.2 ms."""
 BYTES_AT_ONCE: Final = 16 * KIB
 """Bytes compressed in one step: up to 0.7 ms."""
 
@@ -33,10 +33,10 @@ BlockMaking: TypeAlias = Generator[None, None, bytes]
 
 
 def make_columns(rows: Iterable[tuple[Any, ...]]) -> ColumnsMaking:
-    """The columns of *rows*, of which there is at least one."""
-    left = iter(rows)
-    values: list[list[Any]] = [[value] for value in next(left)]
-    while part := list(islice(left, ROWS_AT_ONCE)):
+    """Transpose *rows*, at least one, into columns."""
+    remaining = iter(rows)
+    values: list[list[Any]] = [[value] for value in next(remaining)]
+    while part := list(islice(remaining, ROWS_AT_ONCE)):
         for column, more in zip(values, zip(*part, strict=True), strict=True):
             column += more
         yield
@@ -44,10 +44,10 @@ def make_columns(rows: Iterable[tuple[Any, ...]]) -> ColumnsMaking:
 
 
 def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMaking:
-    """The block number *sequence* with the columns that *making* returns, each with at least one value."""
+    """Build the block number *sequence* from the columns that *making* returns, each with at least one value."""
     values = yield from making
     compressor = zlib.compressobj(LEVEL)
-    # The map is written key by key: the same bytes as those of a dictionary, without having all in memory twice.
+    # The map is encoded key by key: the same bytes as for a dictionary, without holding all of them twice in memory.
     raw_bytes, parts = 0, [compressor.compress(raw := map_head(len(table.columns)))]
     raw_bytes += len(raw)
     for column, row in zip(table.columns, values, strict=True):
@@ -66,5 +66,5 @@ def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMakin
 
 
 def map_head(keys: int) -> bytes:
-    """The first byte of a CBOR map of *keys* keys, fewer than 24."""
+    """Return the first byte of a CBOR map of *keys* keys, fewer than 24."""
     return bytes([0xA0 | keys])

@@ -13,7 +13,7 @@ cdef class _BodyReader:
     @cython.locals(raw=bytes, at=Py_ssize_t, first=int, major=int, info=int, argument=object, values=object)
     cdef object item(self, int depth)
     @cython.locals(
-        raw=bytes, at=Py_ssize_t, begin=Py_ssize_t, chars="long long", most="long long", sizes=bytes, items=list, first=int,
+        raw=bytes, at=Py_ssize_t, begin=Py_ssize_t, chars="long long", chars_max="long long", sizes=bytes, items=list, first=int,
         short=Py_ssize_t, text=str, _=Py_ssize_t,
     )
     cdef list _array(self, Py_ssize_t size, int depth)

@@ -1,4 +1,6 @@
-"""The CBOR in a block's body, read with a bound: what unfolds to megabytes of small values is refused, not built."""
+"""Decodes the CBOR of a block's body within bounds: a body that would expand to megabytes of small values is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,36 @@ from typing import Any, Final
 from edgebroker.limits import KIB
 
 DEPTH_MAX: Final = 8
-"""A footer is a map with a list of lists."""
+"""Nesting of a footer: a map with a list of lists."""
 LIST_VALUES: Final = 4
-"""To make a list or a map takes as long as so many values."""
+"""Creating a list or a map takes as long as so many values."""
 CHARACTER_BYTES: Final = 4
-"""What a character of a text takes: in Python each as much as the widest. 3.4 MiB of ASCII with one emoji took 24."""
+"""Memory of a character: Python stores each in as many bytes as the widest. 3.4 MiB of ASCII with one emoji took 24
+MiB.
+"""
 TEXT_BYTES_MAX: Final = 128 * KIB
-"""One text. The longest of ours is a subscription: a topic of 65,535 bytes behind a filter of 2 KiB in %-escapes, which
-may be twice as long in canonical words."""
+"""Bytes of one text. The longest is a subscription: a topic of 65,535 bytes after a filter of 2 KiB, percent-encoded,
+which may be twice as long in canonical spelling.
+"""
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 _SIMPLE_VALUES: Final = {20: False, 21: True}
 _FLOATS: Final = {25: ">e", 26: ">f", 27: ">d"}
 _TEXT_0, _TEXT_8, _TEXT_16 = 0x60, 0x78, 0x79
-"""The first byte of a text of no bytes, and of those whose lengths are told in the next byte and in the next two."""
+"""The first bytes of an empty text, and of texts whose lengths are in the next byte and in the next two bytes."""
 _SHORT_SIZES: Final = bytes([first - _TEXT_0 + 1 if _TEXT_0 <= first < _TEXT_8 else 0 for first in range(256)])
-"""By its first byte, how many bytes a text of less than 24 takes; 0 for all else."""
+"""First byte -> the encoded size of a text of less than 24 bytes; 0 for everything else."""
 
 
 class BodyBroken(ValueError):
-    """The bytes are no CBOR of definite lengths, or more than there may be."""
+    """The bytes are not CBOR of definite lengths, or exceed the bounds."""
 
 
 def read_body(raw: bytes, values_max: int, texts_max: int, bytes_max: int) -> Any:
-    """The one value in *raw*, which holds *values_max* others at most. Raises ValueError.
+    """Decode the single value in *raw*, which may contain at most *values_max* others. Raises ValueError.
 
-    texts_max: what its texts take, CHARACTER_BYTES for each character. bytes_max: what its byte strings take.
+    texts_max: memory of its texts, CHARACTER_BYTES for each character. bytes_max: size of its byte strings.
 
-    What neither a block nor a footer has (tags, other simple values) is read as None.
+    Items that neither a block nor a footer contains (tags, other simple values) are decoded as None.
     """
     reader = _BodyReader(raw, values_max, texts_max, bytes_max)
     value = reader.item(0)
@@ -80,19 +85,19 @@ class _BodyReader:
         if major == _MAP:
             return {self._key(depth + 1): self.item(depth + 1) for _ in range(argument)}
         self.item(depth + 1)
-        return None  # a tag with what it explains
+        return None  # a tag and its content
 
     def _array(self, size: int, depth: int) -> list[Any]:
         raw, at, chars, sizes = self._raw, self.at, 0, _SHORT_SIZES
         items: list[Any] = []
-        append, most = items.append, self._texts_left // CHARACTER_BYTES
+        append, chars_max = items.append, self._texts_left // CHARACTER_BYTES
         try:
             for _ in range(size):
                 first = raw[at]
                 short = sizes[first]
-                if short:  # most that is in lists: a third of the time
+                if short:  # most items of lists; this path takes a third of the time
                     begin, at = at + 1, at + short
-                elif chars > most:  # short texts are too few to take much before they are counted
+                elif chars > chars_max:  # short texts cannot take much memory before `_fill` counts them
                     break
                 elif first == _TEXT_8:
                     begin = at + 2
@@ -106,7 +111,7 @@ class _BodyReader:
                         chars = 0
                     self.at = at
                     append(self.item(depth))
-                    at, most = self.at, self._texts_left // CHARACTER_BYTES
+                    at, chars_max = self.at, self._texts_left // CHARACTER_BYTES
                     continue
                 text = raw[begin:at].decode()
                 append(text)
@@ -146,7 +151,7 @@ class _BodyReader:
     def _argument(self, info: int) -> int:
         if info > 27:
             raise BodyBroken("a length that is reserved or not definite")
-        self._left -= 1  # 13,000 strings whose lengths are told in eight bytes took 12 ms
+        self._left -= 1  # 13,000 strings whose lengths are encoded in eight bytes took 12 ms
         if self._left < 0:
             raise BodyBroken("more values than there may be")
         return int.from_bytes(self._take(1 << info - 24))

@@ -1,8 +1,8 @@
-"""How the values of one column become bytes and come back.
+"""The encoding of the values of one column.
 
-Whole numbers are written as their distance from a base in the fewest bytes that hold the largest distance, one *plane*
-per byte: first the lowest byte of every value, then the next. The high planes are then long runs of equal bytes and
-the low planes do not disturb them: zlib makes a third less of planes than of the same numbers side by side.
+Whole numbers are encoded as their distance from a base in the fewest bytes that hold the largest distance, one *plane*
+per byte: first the lowest byte of every value, then the next. The high planes are long runs of equal bytes, and the low
+planes do not interrupt them: zlib makes planes a third smaller than the same numbers side by side.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ ITEMS = {1: ("B", 1), 2: ("H", 2), 3: ("I", 4), 4: ("I", 4), 5: ("Q", 8), 6: ("Q
 
 
 class ColumnDamaged(Exception):
-    """The bytes of a column contradict themselves; the text says how."""
+    """The bytes of a column are inconsistent; the text says how."""
 
 
 def pack(values: Sequence[int]) -> tuple[int, bytes]:
-    """Base and planes of *values*, which may be empty. Equal values need no planes at all."""
+    """Return base and planes of *values*, which may be empty. Equal values need no planes at all."""
     if not values:
         return 0, b""
     low, high = min(values), max(values)
     if low == high:
         return int(low), b""
     if low >= 0 and high < 256:
-        return 0, bytes(values)  # the common case: one byte each, no subtraction
+        return 0, bytes(values)  # the most frequent case: one byte each, no subtraction
     if high - low > MASK:
         low, high, values = 0, MASK, [value & MASK for value in values]  # differences of extremes; wrapped() undoes it
     width = (high - low).bit_length() + 7 >> 3
@@ -46,7 +46,7 @@ def pack(values: Sequence[int]) -> tuple[int, bytes]:
 
 
 def unpack(planes: bytes, count: int) -> Sequence[int]:
-    """The *count* distances in *planes*. Raises ColumnDamaged."""
+    """Return the *count* distances in *planes*. Raises ColumnDamaged."""
     if not planes:
         return bytes(count)
     width = width_of(planes, count)
@@ -55,7 +55,7 @@ def unpack(planes: bytes, count: int) -> Sequence[int]:
 
 
 def width_of(planes: bytes, count: int) -> int:
-    """How many planes there are. Raises ColumnDamaged."""
+    """Return the number of planes. Raises ColumnDamaged."""
     width, rest = divmod(len(planes), count) if count else (0, 1)
     if rest or width not in ITEMS:
         raise ColumnDamaged(f"{len(planes)} bytes cannot hold {count} numbers")
@@ -63,13 +63,13 @@ def width_of(planes: bytes, count: int) -> int:
 
 
 def check_whole(planes: bytes, count: int) -> None:
-    """Raise ColumnDamaged unless *planes* are those of *count* numbers, or none: who reads them relies on it."""
+    """Raise ColumnDamaged unless *planes* contain *count* numbers, or nothing: the decoders rely on it."""
     if planes:
         width_of(planes, count)
 
 
 def items_of(planes: bytes, width: int, count: int, size: int) -> bytearray:
-    """The numbers in *planes* side by side, *size* bytes each."""
+    """Return the numbers in *planes* side by side, *size* bytes each."""
     raw = bytearray(count * size)
     for plane in range(width):
         raw[plane::size] = planes[plane * count : (plane + 1) * count]
@@ -77,18 +77,20 @@ def items_of(planes: bytes, width: int, count: int, size: int) -> bytearray:
 
 
 def sums_plainly(base: int, planes: bytes, count: int) -> list[int]:
-    """*base* and each of the *count* distances in *planes*, as signed numbers of 64 bits."""
+    """Return the sum of *base* and each of the *count* distances in *planes*, as signed 64-bit numbers."""
     if not planes:
         return [signed(base)] * count
     width = width_of(planes, count)
     if base < -HALF or base + (1 << 8 * width) > HALF:
-        return lane_sums(base, items_of(planes, width, count, 8), count)
+        return wide_sums(base, items_of(planes, width, count, 8), count)
     distances = unpack(planes, count)
     return list(distances) if base == 0 else list(map(add, distances, repeat(base)))
 
 
 def running_plainly(first: int, base: int, planes: bytes, count: int) -> list[int]:
-    """*first*, and after it *count* numbers, each *base* and the next distance more than the one before; the same."""
+    """Return *first* and *count* more numbers, each the previous one plus *base* plus the next distance, as signed
+    64-bit numbers.
+    """
     return wrapped(list(accumulate(sums_plainly(base, planes, count), initial=signed(first))))
 
 
@@ -101,10 +103,11 @@ else:
         sums, running = sums_plainly, running_plainly
 
 
-def lane_sums(base: int, raw: bytearray, count: int) -> list[int]:
-    """*base* and each of the *count* numbers of 64 bits in *raw*, where that may be more than 64 bits.
+def wide_sums(base: int, raw: bytearray, count: int) -> list[int]:
+    """Return the sums of *base* and each of the *count* 64-bit numbers in *raw*, modulo 2**64, as signed numbers.
 
-    All are added at once, as one long number without its carries: 0.35 ms for 8,192, which took 0.9 one by one.
+    All are added at once, as one long integer without carries between numbers: 0.35 ms for 8,192, and 0.9 ms one by
+    one.
     """
     ones = int.from_bytes(b"\1\0\0\0\0\0\0\0" * count, "little")
     tops = ones << 63
@@ -115,30 +118,30 @@ def lane_sums(base: int, raw: bytearray, count: int) -> list[int]:
 
 
 def signed(value: int) -> int:
-    """*value* as a signed number of 64 bits."""
+    """Return *value* modulo 2**64 as a signed number."""
     return ((value + HALF) & MASK) - HALF
 
 
 def wrapped(values: list[int]) -> list[int]:
-    """*values* as signed numbers of 64 bits."""
+    """Return *values* modulo 2**64 as signed numbers."""
     try:
-        array("q", values)  # a third of the time that min and max take
+        array("q", values)  # checks the range in a third of the time of min and max
     except OverflowError:
         return array("q", array("Q", list(map(and_, values, repeat(MASK)))).tobytes()).tolist()
     return values
 
 
 def encode(column: Column, values: Sequence[Any]) -> list[Any]:
-    """The CBOR array of a column: `[entries, planes]`, `[base, planes]` or, with deltas, `[first, base, planes]`.
+    """Return the CBOR array of a column: `[entries, planes]`, `[base, planes]` or, with deltas, `[first, base,
+    planes]`.
 
-    Entries are the different texts or byte strings.
-    *values* has at least one element; numbers fit in 64 bits with sign.
+    Entries are the distinct texts or byte strings. *values* has at least one element; numbers fit in 64 bits with sign.
     """
     if column.type is not ColumnType.INT:
         numbers = {text: number for number, text in enumerate(dict.fromkeys(values))}
         if len(numbers) == 1:
-            return [list(numbers), b""]  # three times as quick, and most columns have one text in most blocks
-        # Numbers count from 0, so that the base says nothing and is left out.
+            return [list(numbers), b""]  # three times as fast, and most columns have one text in most blocks
+        # Numbers count from 0, so the base is always 0 and is left out.
         return [list(numbers), pack(list(map(numbers.__getitem__, values)))[1]]
     if column.delta:
         return [int(values[0]), *pack(list(map(sub, values[1:], values)))]
@@ -146,7 +149,7 @@ def encode(column: Column, values: Sequence[Any]) -> list[Any]:
 
 
 def decode(column: Column, encoded: object, count: int) -> list[Any]:
-    """The *count* values of `encode`. Raises ColumnDamaged for anything that `encode` cannot have written."""
+    """Decode the *count* values of `encode`. Raises ColumnDamaged for anything that `encode` cannot have written."""
     match encoded:
         case [list() as texts, bytes() as planes] if column.type is ColumnType.TEXT:
             return entries_of(texts, str, unpack(planes, count))
@@ -163,7 +166,9 @@ def decode(column: Column, encoded: object, count: int) -> list[Any]:
 
 
 def entries_of(entries: list[Any], kind: type[str] | type[bytes], numbers: Sequence[int]) -> list[Any]:
-    """The *entries* that *numbers* stand for. Raises ColumnDamaged for another *kind* and a number beyond them."""
+    """Return the *entries* with the given *numbers*. Raises ColumnDamaged for another *kind* and for a number out of
+    range.
+    """
     what = "text" if kind is str else "byte string"
     if not {kind}.issuperset(map(type, entries)):
         raise ColumnDamaged(f"a dictionary holds something that is no {what}")
@@ -174,7 +179,7 @@ def entries_of(entries: list[Any], kind: type[str] | type[bytes], numbers: Seque
 
 
 def is_spread(encoded: object) -> bool:
-    """Whether the values of an encoded column are made one by one: it has planes, or deltas."""
+    """Return whether the values of an encoded column are decoded one by one: it has planes, or deltas."""
     return isinstance(encoded, list) and (len(encoded) > 2 or bool(encoded and encoded[-1]))
 
 
@@ -182,5 +187,5 @@ DEFAULTS: dict[ColumnType, int | str | bytes] = {ColumnType.INT: 0, ColumnType.T
 
 
 def default(column: Column) -> int | str | bytes:
-    """What a column that an older writer did not know reads as."""
+    """Return the value of a column that an older writer did not know."""
     return DEFAULTS[column.type]

@@ -1,6 +1,6 @@
 """The bytes of an `.edl` file: file header, blocks, footer, trailer. docs/edl.md is the specification.
 
-Every byte is covered by a CRC-32, and every declared length is checked against a bound before anything is allocated.
+Every byte is covered by a CRC-32, and every declared length is checked against a bound before memory is allocated.
 """
 
 from __future__ import annotations
@@ -21,59 +21,59 @@ from edgebroker.log_schema import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
 from . import columns
 from .body import LIST_VALUES, read_body
 
-MAGIC = b"\x89EDL\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
+MAGIC = b"\x89EDL\r\n\x1a\n"  # like PNG's: detects a transfer that stripped the eighth bit or changed line ends
 VERSION = 1
 BLOCK_MARK = b"EDLB"
 END_MARK = b"EDL$"
 FOOTER = 255
 """The table number of the footer block."""
 RECORDED = 128
-"""The first table number of recordings, which hold payloads: these may unfold to any multiple."""
+"""The first table number of recordings, which contain payloads: these may expand by any factor."""
 
 FILE_HEAD = struct.Struct("<8sHHI")  # magic, version, 0, bytes of the CBOR map that follows
 BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows, raw, body, first, last, body's CRC
 TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
 MAY_BE_HEAD = re.compile(BLOCK_MARK + rb"(?=.{10}\0\0.{3}\0.{3}\0)", re.DOTALL)
-"""Where numbers of rows and bytes are within the bounds, about: to take the head apart at each mark takes 0.7 us."""
+"""Matches block heads with plausible numbers of rows and bytes: decoding the head at each mark would take 0.7 us."""
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
 INDEX_VALUES = 6 + 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six wide numbers
-BLOCK_BYTES_MIN = BLOCK_HEAD_BYTES + 8  # zlib makes no less of anything
+BLOCK_BYTES_MIN = BLOCK_HEAD_BYTES + 8  # the least output of zlib
 LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: a recording of one large message comes near
-UNFOLDED_BYTES_MAX = 2_176 * KIB  # our writer makes 2,100 KiB at most of whatever rows it is given
-TEXT_SPACE_MAX = 2_304 * KIB  # what the texts of a body take, four bytes a character; ours 2.1 MiB
+UNFOLDED_BYTES_MAX = 2_176 * KIB  # the writer's blocks have at most 2,100 KiB, whatever the rows
+TEXT_SPACE_MAX = 2_304 * KIB  # memory of the texts of a body, four bytes a character; the writer's need 2.1 MiB
 PLANE_BYTES_MAX = 512 * KIB  # byte strings of a body: 16 columns of 4,096 numbers of 64 bits
-UNFOLDING_MAX = 32  # beyond that a block of a delivery log unfolds to so many times its body at most: usual are 5 to 10
-BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of what it cannot compress
-ROWS_MAX = 8_192  # twice what our writer ever makes
+UNFOLDING_MAX = 32  # expansion of larger blocks of a delivery log; 5 to 10 are usual
+BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of incompressible data
+ROWS_MAX = 8_192  # twice as many as the writer produces
 BLOCKS_MAX = 16_384  # the footer has one row per block
-# Values in columns that are not constant: ours are ten of numbers and six of texts, with 4,096 rows. With 8,192 rows in
-# all of them, numbers that leave 64 bits took 20 ms.
+# Values in columns that are not constant: the writer has ten of numbers and six of texts, with 4,096 rows. With 8,192
+# rows in all of them, numbers beyond 64 bits took 20 ms.
 NUMBERS_MAX, TEXTS_MAX = 10 * 4_096, 6 * 4_096
 
-VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # in the CBOR of a body, lists and what is in them; our rows have six texts
-ENTRIES_MAX = 12_288  # for whatever many rows; ours are 2,047 with six texts each, and a run that shares six
-ROWS_OURS = 4_096  # of digests; each row more, which is none of ours, leaves room for two entries less
+VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # lists and their items in the CBOR of a body; the writer's rows have 6 texts
+ENTRIES_MAX = 12_288  # for any number of rows; the writer has 2,047 with six texts each, and a run that shares six
+ROWS_OURS = 4_096  # digests per block of the writer; each further row leaves room for two entries less
 
 LOG_TABLES: dict[int, Table] = dict(enumerate(TABLES))
-"""The tables of a delivery log. Whoever reads one passes over all others."""
+"""The tables of a delivery log. Readers skip all others."""
 RECORDING_TABLES: dict[int, Table] = {TABLES.index(ANCHOR): ANCHOR, RECORDED: TRAFFIC}
-"""The tables of a recording. Its own begin at 128, so that a delivery log may have new ones at the end of its list."""
+"""The tables of a recording. Its own begin at 128, so that new tables of a delivery log can be appended to its list."""
 TABLE_NUMBERS = {table.name: number for number, table in (LOG_TABLES | RECORDING_TABLES).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """Whose log this is. Times are when the file was begun: the first clock anchor."""
+    """The origin of a log. Times are those of the file's beginning: the first clock anchor."""
 
     node: str = ""
     boot: str = ""
-    """One run of one broker; message numbers are unique in it."""
+    """The id of one run of one broker; message numbers are unique in it."""
     sample_qos0: int = 1
-    """QoS 0 rows are there for message numbers divisible by this; 0: for none."""
+    """QoS 0 rows are logged for message numbers divisible by this; 0: for none."""
     t_us: int = 0
     unix_us: int = 0
     product: str = f"edgebroker {__version__}"
@@ -81,11 +81,11 @@ class LogHeader:
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """What is known of a block without reading its body."""
+    """The head of a block, decoded before its body."""
 
     table: int
     sequence: int
-    """Counts the blocks of one boot over all its files, so that a missing block is seen."""
+    """Counts the blocks of one boot over all its files, so that a missing block is detected."""
     rows: int
     raw_bytes: int
     body_bytes: int
@@ -96,24 +96,24 @@ class BlockHead:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The index at the end of a closed file: header once more, and (offset, head) of every block."""
+    """The index at the end of a closed file: the header again, and the place of every block."""
 
     header: LogHeader
     blocks: tuple[tuple[int, int, int, int, int, int], ...]
     """offset, table, sequence, rows, t_first_us, t_last_us"""
     final: bool = False
-    """The run ended cleanly with this file: nothing of it comes later."""
+    """Whether the run ended cleanly with this file, so that none follows."""
 
 
 def encode_header(header: LogHeader) -> bytes:
-    """The first bytes of a file."""
+    """Return the first bytes of a file."""
     text = cbor2.dumps(header_map(header))
     head = FILE_HEAD.pack(MAGIC, VERSION, 0, len(text)) + text
     return head + CRC.pack(zlib.crc32(head))
 
 
 def decode_header(data: bytes) -> tuple[LogHeader, int] | None:
-    """Header and the offset of the first block; None if damaged. Raises LogDamaged for a version of the future."""
+    """Return the header and the offset of the first block; None if damaged. Raises LogDamaged for a newer version."""
     if len(data) < FILE_HEAD.size + CRC.size:
         return None
     magic, version, _, length = FILE_HEAD.unpack_from(data)
@@ -129,12 +129,12 @@ def decode_header(data: bytes) -> tuple[LogHeader, int] | None:
 
 
 def header_map(header: LogHeader) -> dict[str, Any]:
-    """The CBOR map of *header*; a key that a reader does not know is passed over."""
+    """Return the CBOR map of *header*; readers ignore unknown keys."""
     return {name: getattr(header, name) for name in LogHeader.__slots__}
 
 
 def header_of(value: object) -> LogHeader | None:
-    """The header in a decoded CBOR map: missing keys take their defaults; None if a value has the wrong type."""
+    """Return the header in a decoded CBOR map: missing keys take their defaults; None if a value has the wrong type."""
     if not isinstance(value, dict):
         return None
     plain = LogHeader()
@@ -145,7 +145,7 @@ def header_of(value: object) -> LogHeader | None:
 
 
 def decode_cbor(text: bytes) -> object:
-    """The value in *text*, or None if it is not CBOR. cbor2 answers hostile input with many kinds of exception."""
+    """Decode *text*; None if it is not CBOR. cbor2 raises many kinds of exceptions for hostile input."""
     try:
         return cbor2.loads(text)
     except Exception:
@@ -153,12 +153,12 @@ def decode_cbor(text: bytes) -> object:
 
 
 def frame(table: int, sequence: int, rows: int, raw: bytes, t_first_us: int, t_last_us: int) -> bytes:
-    """The block whose body is the CBOR map *raw*."""
+    """Return the block whose body is the CBOR map *raw*."""
     return seal(table, sequence, rows, len(raw), zlib.compress(raw, LEVEL), t_first_us, t_last_us)
 
 
 def seal(table: int, sequence: int, rows: int, raw_bytes: int, body: bytes, t_first_us: int, t_last_us: int) -> bytes:
-    """The block with the compressed *body*, which unfolds to *raw_bytes*."""
+    """Return the block with the compressed *body*, which expands to *raw_bytes*."""
     head = BLOCK_HEAD.pack(
         BLOCK_MARK, table, 0, 0, sequence, rows, raw_bytes, len(body), t_first_us, t_last_us, zlib.crc32(body)
     )
@@ -166,7 +166,7 @@ def seal(table: int, sequence: int, rows: int, raw_bytes: int, body: bytes, t_fi
 
 
 def decode_head(data: bytes, offset: int) -> BlockHead | None:
-    """The head of the block at *offset*; None unless it is whole, intact and within the bounds."""
+    """Return the head of the block at *offset*; None unless it is whole, intact and within the bounds."""
     if offset + BLOCK_HEAD_BYTES > len(data):
         return None
     mark, table, _, _, sequence, rows, raw, body, first, last, body_crc = BLOCK_HEAD.unpack_from(data, offset)
@@ -186,9 +186,9 @@ def decode_head(data: bytes, offset: int) -> BlockHead | None:
 
 
 def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, Any] | None:
-    """The CBOR map in a block's body, which never unfolds to more than the head declares; None if it is none.
+    """Return the CBOR map in a block's body; None if it is invalid. It is never expanded beyond the declared size.
 
-    *values_max*: how many values it has at most, if that does not depend on its rows.
+    *values_max*: the most values it may have, if that does not depend on its rows.
     """
     inflater = zlib.decompressobj()
     try:
@@ -209,11 +209,11 @@ def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, 
 
 
 def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str, list[Any]]:
-    """Column name -> values, for every column of *table*. Raises ColumnDamaged.
+    """Return column name -> values, for every column of *table*. Raises ColumnDamaged.
 
-    A column the writer did not know reads as 0 or ""; one that this reader does not know is passed over.
+    A column that the writer did not know is filled with 0 or ""; one that this reader does not know is ignored.
     """
-    # Each is let go when it is decoded, and before all what nobody knows: 2 MiB less where all are at their largest.
+    # Encoded columns are freed as they are decoded, and unknown ones first: at most 2 MiB less memory.
     encoded = {column.name: body[column.name] for column in table.columns if column.name in body}
     body.clear()
     spread = [column.type is ColumnType.INT for column in table.columns if columns.is_spread(encoded.get(column.name))]
@@ -229,19 +229,21 @@ def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str
 
 
 def encode_footer(header: LogHeader, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:
-    """Footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*: see `Footer`."""
+    """Return footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*: see
+    `Footer`.
+    """
     index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
     mark = {"final": True} if final else {}
     raw = cbor2.dumps({"header": header_map(header), "blocks": index, **mark})
     first = min((b.t_first_us for _, b in blocks), default=header.t_us)
     last = max((b.t_last_us for _, b in blocks), default=header.t_us)
     where = struct.pack("<Q", offset)
-    # A file without blocks has a footer too; a block has at least one row, so its rows say 1.
+    # A file without blocks has a footer too; a block has at least one row, so the footer declares 1.
     return frame(FOOTER, 0, max(1, len(index)), raw, first, last) + TRAILER.pack(offset, zlib.crc32(where), END_MARK)
 
 
 def decode_footer(data: bytes) -> Footer | None:
-    """The footer that the trailer at the end of *data* points to; None if there is none or it is damaged."""
+    """Return the footer that the trailer at the end of *data* points to; None if there is none or it is damaged."""
     if len(data) < TRAILER.size:
         return None
     offset, crc, mark = TRAILER.unpack_from(data, len(data) - TRAILER.size)

@@ -1,8 +1,8 @@
-"""The delivery log as the node writes it: facts go in as they happen, finished blocks come out for the disk. Audit
-digests count every flow, also where rows are sampled.
+"""The writer of the delivery log: facts go in as they happen, finished blocks come out for the disk. Audit digests
+count every flow, also where rows are sampled.
 
-With one number missing, the difference of two sums *is* that number; with one number twice, likewise. So loss and
-duplicates are seen, and single ones named, although rows are sampled.
+If one number is missing, the difference of two sums *is* that number; likewise if one occurs twice. So loss and
+duplicates are detected, and single ones identified, although rows are sampled.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Flow: TypeAlias = tuple[str, str, int, int, int]
 
 
 def sum_of_run(first: int, count: int) -> int:
-    """The sum of first, first + 1, ...: *count* numbers."""
+    """Return the sum of first, first + 1, ...: *count* numbers."""
     return count * (2 * first + count - 1) // 2
 
 
 def xor_of_run(first: int, count: int) -> int:
-    """The exclusive or of first, first + 1, ...: *count* numbers."""
+    """Return the exclusive or of first, first + 1, ...: *count* numbers."""
     return xor_below(first + count) ^ xor_below(first)
 
 
 def xor_below(end: int) -> int:
-    """0 ^ 1 ^ ... ^ (end - 1): every aligned group of four cancels out, so at most three numbers are left."""
+    """Return 0 ^ 1 ^ ... ^ (end - 1): every aligned group of four cancels out, so at most three numbers are left."""
     return (0, end - 1, 1, end)[end & 3]
 
 
@@ -43,11 +43,11 @@ class Digests:
 
     def __init__(self) -> None:
         self.totals: dict[Flow, list[int]] = {}
-        """[count, sum, xor]; the sum is reduced when it is written."""
+        """[count, sum, xor]; the sum is reduced modulo SUM_MODULUS when it is written."""
         self.texts_chars = 0
 
     def add(self, flow: Flow, first: int, count: int) -> None:
-        """Count the run of *count* numbers from *first*, in constant time."""
+        """Count a run of *count* numbers from *first*, in constant time."""
         total = self.totals.get(flow)
         if total is None:
             total = self.totals[flow] = [0, 0, 0]
@@ -61,7 +61,7 @@ class Digests:
             total[2] ^= xor_of_run(first, count)
 
     def take(self, minute: int) -> Iterator[tuple[object, ...]]:
-        """The rows of `records.DIGEST`, made one by one as they are asked for; nothing is left behind."""
+        """Return an iterator over the rows of `log_schema.DIGEST`, and begin a new minute."""
         totals, self.totals = self.totals, {}
         self.texts_chars = 0
         return ((minute, *flow, count, total % SUM_MODULUS, xor) for flow, (count, total, xor) in totals.items())
@@ -69,20 +69,20 @@ class Digests:
 
 # Twice as many rows save 7 % of the bytes and take twice the memory; half as many cost 10 % more bytes.
 BLOCK_ROWS = 2_048
-# Of six texts a row. A run, whose rows share them, is added in parts of a block's rows: a block has fewer than twice
-# as many rows, and no more texts.
+# A row has six texts. A run, whose rows share their texts, is added in parts of a block's rows: a block has fewer than
+# twice as many rows, and no more texts.
 BLOCK_ROWS_MAX = ENTRIES_MAX // 6
 DIGESTS_MAX = 4_096  # flows, and as many subscriptions, counted at once: 1.5 MiB; more are written early, in parts
-# Characters of ids, topics and filters that waiting rows may keep alive: with all numbers in full width what is made of
-# them stays below UNFOLDED_BYTES_MAX.
+# Characters of ids, topics and filters in waiting rows: with all numbers in full width their block stays below
+# UNFOLDED_BYTES_MAX.
 TEXT_CHARS_MAX = 384 * KIB
-# To make a block of 2,048 rows takes about 20 steps of 0.2 ms. One for every 64 facts or rows, and it is made before
-# the next is full, also where nobody calls `step`.
+# Building a block of 2,048 rows takes about 20 steps of 0.2 ms. With one step for every 64 facts or rows, it is
+# finished before the next one is full, even without calls of `step`.
 FACTS_PER_STEP = 64
-# Blocks that wait to be made. The end of a minute gives four at once; only an attack with long texts gives so many that
-# the oldest must be made in one go, and somebody waits 20 ms after all.
+# Blocks that wait to be built. The end of a minute adds four at once; only an attack with long texts adds so many that
+# the oldest must be built at once, which blocks everything else for 20 ms.
 MAKING_MAX = 8
-READY_AT_ONCE = 4  # to write and hash a block takes 0.1 ms
+READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
 TRACE_CHARS = 48
 _MATCHED = int(Fate.MATCHED)
@@ -98,11 +98,11 @@ class DeliveryLog:
     others, for the numbers divisible by *sample_qos0* (0: for none); digests count every message.
 
     A block is full when it has *block_rows* rows or more, or when its minute is over; a digest that is written early
-    appears as several records, which add up. A full block is made into bytes step by step, none of which takes longer
-    than about a millisecond: some with the facts that come after it, the others when `step` is called. `block_rows`,
-    `DIGESTS_MAX` and `TEXT_CHARS_MAX` bound the memory: below 4 MiB with ids and topics of usual length, and
-    `TEXT_CHARS_MAX` characters more for rows, digests and filters each with the longest. Finished blocks come on top,
-    so every second call `step` and `ready` until there is nothing more, or `take`.
+    appears as several records, which must be added. A full block is encoded in steps of at most about a millisecond:
+    some with the facts that follow it, the others when `step` is called. `block_rows`, `DIGESTS_MAX` and
+    `TEXT_CHARS_MAX` bound the memory: below 4 MiB with ids and topics of usual length, and `TEXT_CHARS_MAX` characters
+    more for rows, digests and filters each with the longest. Finished blocks come on top, so every second call `step`
+    and `ready` until nothing is left, or `take`.
     """
 
     def __init__(self, node: str, boot: str, sample_qos0: int = 1, block_rows: int = BLOCK_ROWS) -> None:
@@ -115,7 +115,7 @@ class DeliveryLog:
         self.sample_qos0 = sample_qos0
         self.block_rows = block_rows
         self.rows_written = 0
-        """Rows of all tables in the blocks that are finished or being made."""
+        """Rows of all tables in the blocks that are finished or being built."""
         self._sequence = 0
         self._making: deque[BlockMaking] = deque()
         self._facts = 0  # since the last step
@@ -123,13 +123,13 @@ class DeliveryLog:
         self._minute = 0
         self._minute_start = 0
         self._minute_end = MINUTE
-        # Rows about messages and rows about copies wait apart and are written one after the other: each half then has
-        # constant columns where mixed rows alternate, and its times and numbers grow steadily.
+        # Rows about messages and rows about copies are collected separately and written one after the other: each half
+        # has constant columns where mixed rows would alternate, and its times and numbers grow steadily.
         self._messages: list[tuple[Any, ...]] = []
         self._copies: list[tuple[Any, ...]] = []
         self._rows_chars = 0
         self._traces: dict[int, TraceParent] = {}
-        # By message number, of those with rows above: the others pay nothing for it.
+        # Message number -> trace, only for traced messages with rows above.
         self._event = _NO_EVENT
         self._digests = Digests()
         self._filters: dict[tuple[str, str], list[int]] = {}
@@ -138,11 +138,11 @@ class DeliveryLog:
 
     @property
     def due(self) -> bool:
-        """True if `take` would return something without waiting for the next minute."""
+        """Whether `take` would return anything without waiting for the next minute."""
         return bool(self._finished or self._making)
 
     def header(self, now_us: Instant, unix_us: int) -> bytes:
-        """The first bytes of a file begun at *now_us*, when the wall clock says *unix_us*."""
+        """Return the first bytes of a file begun at *now_us*, when the wall clock shows *unix_us*."""
         return encode_header(LogHeader(self.node, self.boot, self.sample_qos0, now_us, unix_us))
 
     def published(
@@ -157,14 +157,14 @@ class DeliveryLog:
         copies: int,
         trace: TraceParent | None = None,
     ) -> None:
-        """Messages were accepted; *copies* of each are on their way."""
+        """Log accepted messages, with *copies* copies each."""
         event, self._event = self._event, _NO_EVENT
         self._message(
             now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace, event
         )
 
     def stamp(self, event: tuple[int, int]) -> None:
-        """The message that is accepted next is this *event* of the overlay: publisher and sequence of its header."""
+        """Set the *event* of the overlay that the next accepted message is: publisher and sequence of its header."""
         self._event = event
 
     def filtered(
@@ -179,13 +179,13 @@ class DeliveryLog:
         payload_bytes: int,
         trace: TraceParent | None = None,
     ) -> None:
-        """Messages that were accepted go to nobody."""
+        """Log accepted messages without copies."""
         self._message(now_us, publisher, first, count, topic, qos, Fate.FILTERED, cause, payload_bytes, 0, trace)
 
     def matched(self, now_us: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
-        """Copies for *subscriber* were made. *qos* is the copies'."""
+        """Log copies for *subscriber*. *qos* is the copies'."""
         if not self._minute_start <= now_us < self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         self._count((publisher, subscriber, qos, _MATCHED, 0), first, count)
 
     def fate(
@@ -204,15 +204,15 @@ class DeliveryLog:
         payload_bytes: int,
         trace: TraceParent | None = None,
     ) -> None:
-        """Copies came to their end. *qos* is the copies', as in `matched`."""
+        """Log the final fate of copies. *qos* is the copies', as in `matched`."""
         if not self._minute_start <= now_us < self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         self._count((publisher, subscriber, qos, fate, cause), first, count)
         if count == 1 and qos and trace is None:
             self._copies.append(
                 (now_us, first, publisher, subscriber, topic, filter_text, qos, fate, cause, wait_us, payload_bytes)
             )
-            self._wrote(1, len(publisher) + len(subscriber) + len(topic) + len(filter_text))
+            self._count_rows(1, len(publisher) + len(subscriber) + len(topic) + len(filter_text))
             return
         for numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._copies += [
@@ -220,13 +220,15 @@ class DeliveryLog:
                 for number in numbers
             ]
             if trace is not None:
-                self._note_trace(numbers, trace)
-            self._wrote(len(numbers), len(publisher) + len(subscriber) + len(topic) + len(filter_text))
+                self._add_trace(numbers, trace)
+            self._count_rows(len(numbers), len(publisher) + len(subscriber) + len(topic) + len(filter_text))
 
     def selectivity(self, now_us: Instant, subscriber: str, filter_text: str, evaluated: int, matched: int) -> None:
-        """The topics of *evaluated* messages matched a subscription, the contents of *matched* of them too."""
+        """Count *evaluated* messages whose topic matched a subscription, and the *matched* ones that its content filter
+        accepted.
+        """
         if not self._minute_start <= now_us < self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         total = self._filters.get((subscriber, filter_text))
         if total is None:
             if len(self._filters) >= DIGESTS_MAX or self._filters_chars > TEXT_CHARS_MAX:
@@ -236,40 +238,41 @@ class DeliveryLog:
         total[0] += evaluated
         total[1] += matched
         if self._making:
-            self._owe(1)
+            self._build_for(1)
 
     def anchor(self, now_us: Instant, unix_us: int) -> None:
-        """The wall clock says *unix_us*: at the start, now and then, and after it was set."""
+        """Log the wall clock time *unix_us*: at the start, regularly, and after the clock was set."""
         self._anchors.append((now_us, unix_us))
         if len(self._anchors) >= self.block_rows:
             self._finish_anchors()
 
     def step(self, now_us: Instant) -> bool:
-        """Make one step of what there is to make; whether there is more to do, or something `ready`."""
+        """Do one step of building blocks; return whether there is more to do, or a block is `ready`."""
         if now_us >= self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         if self._making:
             self._make()
         return self.due
 
     def ready(self) -> list[bytes]:
-        """The next finished blocks, to be appended to the file in this order: READY_AT_ONCE, or half if those are more.
+        """Return the next finished blocks, to be appended to the file in this order: READY_AT_ONCE, or half of all if
+        that is more.
 
-        So they never pile up, and to write them never takes long.
+        So they never pile up, and writing them never takes long.
         """
         count = max(READY_AT_ONCE, len(self._finished) // 2)
         ready, self._finished = self._finished[:count], self._finished[count:]
         return ready
 
     def take(self, now_us: Instant, *, closing: bool = False) -> list[bytes]:
-        """All blocks that are full and were not returned before, made in one go. For those who need not hurry.
+        """Return all full blocks that were not returned before, built at once. For callers that can wait.
 
-        With *closing*, everything noted so far is in them, also that of the unfinished minute.
+        With *closing*, they contain everything logged so far, the unfinished minute included.
         """
         if closing:
             self._finish_all()
         elif now_us >= self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         while self._making:
             self._make()
         finished, self._finished = self._finished, []
@@ -293,11 +296,11 @@ class DeliveryLog:
         event: tuple[int, int] = _NO_EVENT,
     ) -> None:
         if not self._minute_start <= now_us < self._minute_end:
-            self._turn(now_us)
+            self._begin_minute(now_us)
         self._count((publisher, "", qos, fate, cause), first, count)
         if count == 1 and qos and trace is None:
             self._messages.append((now_us, first, publisher, topic, qos, fate, cause, payload_bytes, copies, *event))
-            self._wrote(1, len(publisher) + len(topic))
+            self._count_rows(1, len(publisher) + len(topic))
             return
         for numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._messages += [
@@ -305,28 +308,30 @@ class DeliveryLog:
                 for number in numbers
             ]
             if trace is not None:
-                self._note_trace(numbers, trace)
-            self._wrote(len(numbers), len(publisher) + len(topic))
+                self._add_trace(numbers, trace)
+            self._count_rows(len(numbers), len(publisher) + len(topic))
 
     def _recorded(self, first: int, count: int, is_whole: bool) -> Iterator[range]:
-        """The numbers of a run that get a row, at most a block of them at a time; all if it *is_whole*, or a sample."""
+        """Iterate over the numbers of a run that get a row, at most a block of them at a time; all if it *is_whole*,
+        else a sample.
+        """
         step = 1 if is_whole else self.sample_qos0
         numbers = range(first + -first % step, first + count, step) if step else range(0)
         for start in range(0, len(numbers), self.block_rows):
             yield numbers[start : start + self.block_rows]
 
-    def _note_trace(self, numbers: range, trace: TraceParent) -> None:
-        """The messages with these numbers, whose rows were added, have *trace*."""
+    def _add_trace(self, numbers: range, trace: TraceParent) -> None:
+        """Record the *trace* of the messages with these numbers, whose rows were added."""
         self._traces.update(dict.fromkeys(numbers, trace))
         self._rows_chars += TRACE_CHARS
 
-    def _wrote(self, rows: int, chars: int) -> None:
-        """So many *rows* were added; their texts have *chars* characters, each counted once."""
+    def _count_rows(self, rows: int, chars: int) -> None:
+        """Count added *rows*, whose texts have *chars* characters."""
         self._rows_chars += chars
         if len(self._messages) + len(self._copies) >= self.block_rows or self._rows_chars > TEXT_CHARS_MAX:
             self._finish_rows()
         if self._making:
-            self._owe(rows)
+            self._build_for(rows)
 
     def _count(self, flow: tuple[str, str, int, int, int], first: int, count: int) -> None:
         digests = self._digests
@@ -334,11 +339,11 @@ class DeliveryLog:
             self._finish_digests()
         digests.add(flow, first, count)
         if self._making:
-            self._owe(1)
+            self._build_for(1)
 
     # -- blocks -------------------------------------------------------------------------------------------------
 
-    def _turn(self, now_us: int) -> None:
+    def _begin_minute(self, now_us: int) -> None:
         """Finish the minute that was counted and begin that of *now_us*."""
         self._finish_all()
         self._minute = now_us // MINUTE
@@ -375,15 +380,15 @@ class DeliveryLog:
             self._finish(ANCHOR, len(rows), make_columns(rows))
 
     def _finish(self, table: Table, rows: int, columns: ColumnsMaking) -> None:
-        """A block is full: let it be made."""
+        """Queue a full block for building."""
         while len(self._making) >= MAKING_MAX:
             self._make()
         self._making.append(make_block(table, self._sequence, columns))
         self._sequence += 1
         self.rows_written += rows
 
-    def _owe(self, facts: int) -> None:
-        """Make a step for every FACTS_PER_STEP facts, while there is something to make."""
+    def _build_for(self, facts: int) -> None:
+        """Do one step for every FACTS_PER_STEP facts, while there are blocks to build."""
         self._facts += facts
         while self._facts >= FACTS_PER_STEP:
             self._facts -= FACTS_PER_STEP
@@ -391,7 +396,7 @@ class DeliveryLog:
                 self._make()
 
     def _make(self) -> None:
-        """One step of the oldest block that is being made."""
+        """Do one step of the oldest block that is being built."""
         try:
             next(self._making[0])
         except StopIteration as made:
@@ -405,7 +410,9 @@ class DeliveryLog:
 def make_delivery(
     messages: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]], traces: Mapping[int, TraceParent]
 ) -> ColumnsMaking:
-    """The columns of `records.DELIVERY`: rows about messages, then rows about copies; *traces* by message number."""
+    """Return the columns of `log_schema.DELIVERY`: rows about messages, then rows about copies; *traces* by message
+    number.
+    """
     m, c = len(messages), len(copies)
     times, numbers, publishers, topics, qos, fates, causes, sizes, made, origins, sequences = columns_of(messages, 11)
     yield
@@ -439,5 +446,5 @@ def make_delivery(
 
 
 def columns_of(rows: Sequence[tuple[Any, ...]], width: int) -> Sequence[tuple[Any, ...]]:
-    """*rows* on end: one tuple per column, *width* empty ones if there are no rows."""
+    """Transpose *rows*: one tuple per column, *width* empty ones if there are no rows."""
     return list(zip(*rows, strict=True)) if rows else [()] * width

@@ -1,1 +1,1 @@
-"""The journal: what was acknowledged, on disk (docs/journal.md). Decisions and bytes; no I/O, no clock, no MQTT."""
+"""The journal: the durable state, on disk (docs/journal.md). Decisions and bytes only; no I/O, no clock, no MQTT."""

@@ -1,7 +1,7 @@
 """The bytes of a segment: two copies of its header, then frames of records. docs/journal.md is the specification.
 
-A frame is what one group commit wrote. It begins at a multiple of 512 bytes, so a write never touches a sector that
-holds what was synced before.
+A frame is the output of one group commit. It begins at a multiple of 512 bytes, so a write never touches a sector with
+data that was synced before.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.errors import JournalDamaged
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX, KIB
 
-MAGIC = b"\x89EBJ\r\n\x1a\n"  # as PNG's: shows a transfer that stripped the eighth bit or turned line ends
+MAGIC = b"\x89EBJ\r\n\x1a\n"  # like PNG's: detects a transfer that stripped the eighth bit or changed line ends
 VERSION = 2
-"""Of the layout, and of what a gateway's records say."""
+"""The version of the layout and of the records of a gateway."""
 SECTOR_BYTES = 512
-"""The smallest piece that a disk writes whole or not at all."""
+"""The smallest unit that a disk writes entirely or not at all."""
 PAGE_BYTES = 4_096
-"""Segments are a multiple of this: what a file system and a flash card write at once."""
+"""The size of a segment is a multiple of this: the unit of file systems and flash cards."""
 
 HEADER = struct.Struct("<8sHHI16sQQQQI")  # magic, version, 0, bytes, store, sequence, first, replay, snapshot, salt
 HEADER_COPIES = (0, SECTOR_BYTES)
-"""A header is written twice, so that one bad sector does not cost a segment."""
+"""Offsets of the two copies of a header, so that one bad sector does not destroy a segment."""
 FRAMES_AT = 2 * SECTOR_BYTES
 
 FRAME_MARK = b"EBJF"
@@ -40,40 +40,40 @@ LENGTH = struct.Struct("<I")
 RECORD_BYTES = RECORD.size
 STORE_BYTES = 16
 SEARCH_BYTES = 256 * KIB
-"""How far is looked ahead for a frame at once: mostly it is in the next sector."""
+"""Bytes searched for a frame at once; usually it is in the next sector."""
 NUMBER_END = 2**63
-"""Sequences and LSNs are below it, so that whatever is added to them fits into its field."""
+"""Sequences and LSNs are below it, so that sums with them fit into their fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """The first sector of a segment."""
+    """The header of a segment."""
 
     store: bytes
-    """16 random bytes that name the journal."""
+    """16 random bytes that identify the journal."""
     sequence: int
-    """Counts the segments of a journal from 1, over all time."""
+    """Counts the segments of a journal from 1, over all runs."""
     first_lsn: int
     bytes: int
     """The size of the segment."""
     replay_from: int = 1
-    """Recovery begins with this record: the first of the last complete snapshot."""
+    """The first record that recovery needs: the first of the last complete snapshot."""
     snapshot_bytes: int = 0
-    """What that snapshot took, so that the next run knows what a new one costs."""
+    """The size of that snapshot; the next run estimates the cost of a new one by it."""
 
     @property
     def salt(self) -> int:
-        """What every CRC of this segment begins with. No two segments of 2^32 have the same one.
+        """The initial value of every CRC of this segment. No two of 2^32 successive segments have the same one.
 
-        Equal bytes under another salt always have another CRC, so what an earlier life of a recycled file left
-        behind is never taken for a record of this one.
+        Equal bytes with another salt always have another CRC, so a remnant of an earlier use of a recycled file is
+        never taken for a record of this one.
         """
         return salt_of(self.store, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class FrameHead:
-    """What is known of a frame before its records are read."""
+    """The head of a frame, decoded before its records."""
 
     flags: int
     sequence: int
@@ -83,12 +83,12 @@ class FrameHead:
 
 
 def salt_of(store: bytes, sequence: int) -> int:
-    """The salt of segment *sequence* of *store*."""
+    """Return the salt of segment *sequence* of *store*."""
     return zlib.crc32(store) ^ (sequence & 0xFFFFFFFF)
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """The first two sectors of a segment."""
+    """Return the first two sectors of a segment."""
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -105,17 +105,17 @@ def encode_header(header: SegmentHeader) -> bytes:
 
 
 def decode_header(data: bytes) -> SegmentHeader | None:
-    """The header in the first two sectors: the intact copy, the later one of two; None if both are bad.
+    """Return the header in the first two sectors: the intact copy, the later one of two; None if both are damaged.
 
-    A crash may leave one copy of a recycled segment's former life: the higher sequence is the truth. Raises
+    After a crash one copy may be left from an earlier use of a recycled file: the higher sequence is valid. Raises
     JournalDamaged for another version.
     """
-    found = [header for at in HEADER_COPIES if (header := _decode_copy(data, at)) is not None]
-    return max(found, key=lambda header: header.sequence, default=None)
+    copies = [header for at in HEADER_COPIES if (header := _decode_copy(data, at)) is not None]
+    return max(copies, key=lambda header: header.sequence, default=None)
 
 
 def bad_header_copies(data: bytes, header: SegmentHeader) -> list[int]:
-    """The offsets of copies that do not say what *header* says."""
+    """Return the offsets of copies that differ from *header*."""
     return [at for at in HEADER_COPIES if _decode_copy(data, at) != header]
 
 
@@ -137,7 +137,7 @@ def _decode_copy(data: bytes, at: int) -> SegmentHeader | None:
 
 
 def encode_frame(records: Sequence[bytes], first_lsn: int, sequence: int, salt: int, flags: int = 0) -> bytes:
-    """The frame of *records*, whose LSNs count up from *first_lsn*, filled up to whole sectors."""
+    """Return the frame of *records*, whose LSNs count up from *first_lsn*, padded to whole sectors."""
     crc32, length_of, head_of = zlib.crc32, LENGTH.pack, RECORD.pack
     parts = [b""]
     add = parts.append
@@ -153,7 +153,9 @@ def encode_frame(records: Sequence[bytes], first_lsn: int, sequence: int, salt: 
 
 
 def decode_frame(data: bytes, at: int, salt: int, sequence: int) -> FrameHead | None:
-    """The head of the frame at *at*; None unless it is intact, of this life of the segment and fits into *data*."""
+    """Return the head of the frame at *at*; None unless it is intact, belongs to segment *sequence* and fits into
+    *data*.
+    """
     end = at + FRAME.size
     if end + CRC.size > len(data):
         return None
@@ -166,50 +168,50 @@ def decode_frame(data: bytes, at: int, salt: int, sequence: int) -> FrameHead | 
 
 
 def frame_bytes(records: int, record_bytes: int) -> int:
-    """The room a frame of *records* with *record_bytes* in all takes."""
+    """Return the size of a frame with *records* records of *record_bytes* bytes in all."""
     size = FRAME_BYTES + records * RECORD_BYTES + record_bytes
     return size + -size % SECTOR_BYTES
 
 
 def fitting(records: Sequence[bytes], limit: int) -> tuple[int, int]:
-    """How many of *records* go into a frame of *limit* bytes, and what they take there; but at least one of them."""
+    """Return how many of *records* fit into a frame of *limit* bytes, at least one, and their size there."""
     count, taken = 0, 0
     for record in records:
-        more = len(record) + RECORD_BYTES
-        if count and frame_bytes(0, taken + more) > limit:
+        size = len(record) + RECORD_BYTES
+        if count and frame_bytes(0, taken + size) > limit:
             break
         count += 1
-        taken += more
+        taken += size
     return count, taken
 
 
 def after_frame(at: int, head: FrameHead) -> int:
-    """Where the frame behind the one at *at* begins."""
+    """Return the offset behind the frame at *at*."""
     end = at + FRAME_BYTES + head.bytes
     return end + -end % SECTOR_BYTES
 
 
 def find_frame(data: bytes, at: int, salt: int, sequence: int, first_lsn: int = 0) -> tuple[int, FrameHead] | None:
-    """Offset and head of the next intact frame at or behind *at* whose records have *first_lsn* or more.
+    """Return offset and head of the next intact frame at or behind *at* whose first LSN is at least *first_lsn*.
 
-    *at* is a multiple of the sector.
+    *at* is a multiple of the sector size.
     """
-    said = sequence.to_bytes(8, "little")  # most that is found is of an earlier life of the file
-    for spot in marks(data, at):
-        head = decode_frame(data, spot, salt, sequence) if data.startswith(said, spot + SEQUENCE_AT) else None
+    encoded = sequence.to_bytes(8, "little")  # most marks are left from an earlier use of the file
+    for offset in marks(data, at):
+        head = decode_frame(data, offset, salt, sequence) if data.startswith(encoded, offset + SEQUENCE_AT) else None
         if head is not None and head.first_lsn >= first_lsn:
-            return spot, head
+            return offset, head
     return None
 
 
 def marks(data: bytes, at: int) -> Iterator[int]:
-    """The sectors at or behind *at*, a multiple of the sector, that begin like a frame."""
+    """Iterate over the sectors at or behind *at*, a multiple of the sector size, that begin like a frame."""
     end = len(data) - FRAME_BYTES + 1
     for begin in range(at, end, SEARCH_BYTES):
-        firsts = data[begin : min(begin + SEARCH_BYTES, end) : SECTOR_BYTES]  # of each sector the first byte
+        firsts = data[begin : min(begin + SEARCH_BYTES, end) : SECTOR_BYTES]  # the first byte of each sector
         index = firsts.find(FRAME_MARK[0])
         while index >= 0:
-            spot = begin + index * SECTOR_BYTES
-            if data.startswith(FRAME_MARK, spot):
-                yield spot
+            offset = begin + index * SECTOR_BYTES
+            if data.startswith(FRAME_MARK, offset):
+                yield offset
             index = firsts.find(FRAME_MARK[0], index + 1)

@@ -1,4 +1,4 @@
-"""What a user or a test may choose about a journal."""
+"""The options of a journal."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ from .format import FRAMES_AT, PAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """Sizes and times of a journal. Raises ValueError for what cannot work."""
+    """Sizes and times of a journal. Raises ValueError for values that cannot work."""
 
     segment_bytes: int = JOURNAL_SEGMENT_BYTES
     commit_us: Duration = 5 * MILLISECOND
-    """How long a record may wait for others that go to the disk with it."""
+    """How long a record may wait for others to share a commit."""
     enough_bytes: int = JOURNAL_ENOUGH_BYTES
-    """Where somebody waits for them, so many bytes of records do not wait any longer."""
+    """Bytes of records with waiting acknowledgements that are committed without delay."""
     enough_records: int = JOURNAL_ENOUGH_RECORDS
-    """The same in records: those of the handshakes of QoS 2 are small, and each is a step of a message."""
+    """The same in records: those of QoS 2 handshakes are small, and each lets a message proceed."""
     batch_records: int = JOURNAL_BATCH_RECORDS
-    """So many records do not wait any longer."""
+    """Records that are committed without delay, acknowledged or not."""
     batch_bytes: int = JOURNAL_BATCH_BYTES
-    """The same in bytes; and no commit writes more, unless a single record is larger."""
+    """The same in bytes; it is also the largest commit, unless a single record is larger."""
     bytes_max: int = JOURNAL_BYTES_MAX
-    """Segments in use beyond this: the journal asks to be spared (`is_refusing`) until a snapshot has freed some."""
+    """Bytes of segments in use beyond which the journal refuses records (`is_refusing`) until a snapshot has freed
+    some.
+    """
     snapshot_min_bytes: int = 4 * JOURNAL_SEGMENT_BYTES
-    """A snapshot is not worth it before so much was written since the last one."""
+    """Bytes written since the last snapshot before the next one is worth its cost."""
     snapshot_factor: int = 2
-    """Nor before this many times what the last one took: at 2, snapshots cost half as much as everything else."""
+    """A snapshot also waits for this multiple of the last one's size: with 2, snapshots cost half as much as everything
+    else.
+    """
     free_max: int = 4
-    """Segments kept for use again; more are removed."""
+    """Free segments that are kept for reuse; more are removed."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % PAGE_BYTES or not PAGE_BYTES < self.segment_bytes <= JOURNAL_SEGMENT_BYTES_MAX:
@@ -53,9 +57,10 @@ class JournalOptions:
             raise ValueError(f"bytes_max is {self.bytes_max}; a journal needs 4 segments of {self.segment_bytes}")
 
     def pace(self, records: int, record_bytes: int) -> Duration:
-        """How long after the last commit the next one begins, if so much waits, and somebody for it.
+        """Return how long after the last commit the next one begins, if this many records with waiting acknowledgements
+        wait.
 
-        What fills its sectors does not wait: more of it would spare the disk next to nothing.
+        Records that fill their sectors do not wait: more of them would save the disk almost nothing.
         """
         is_enough = records >= self.enough_records or record_bytes >= self.enough_bytes
         return 0 if is_enough else self.commit_us

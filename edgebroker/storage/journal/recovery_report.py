@@ -9,33 +9,33 @@ from edgebroker.dataclasses import dataclass
 
 @dataclass(slots=True)
 class JournalSegment:
-    """One file in use, or found."""
+    """A file with records."""
 
     name: str
     bytes: int
     sequence: int
     first_lsn: int
     is_sound: bool = True
-    """False: a write or a sync failed, so the file is not used again."""
+    """False: a write or a sync failed, so the file is not reused."""
     is_damaged: bool = False
-    """Recovery found damage in it: it is set aside, not used again."""
+    """Whether recovery found damage in it: it is moved to quarantine, not reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorruptRange:
-    """Something that was on the disk once and is not intact any more. Everything else is used."""
+    """A range that was on the disk once and is not intact any more. All other records are used."""
 
     name: str
     """The file; empty if the file itself is missing."""
     offset: int
     first_lsn: int
-    """The first and the last record that is lost, both 0 if none is."""
+    """The first and the last lost record, both 0 if none is lost."""
     last_lsn: int
     what: str
 
     @property
     def records(self) -> int:
-        """How many records are lost."""
+        """The number of lost records."""
         return self.last_lsn - self.first_lsn + 1 if self.first_lsn else 0
 
     def __str__(self) -> str:
@@ -46,47 +46,48 @@ class CorruptRange:
 
 @dataclass(frozen=True, slots=True)
 class TornCommit:
-    """The last commit of a run that did not end cleanly, as far as it did not reach the disk. Nobody was promised it.
+    """The last commit of a run that did not end cleanly, as far as it did not reach the disk. None of it was
+    acknowledged.
 
-    If bits were flipped in exactly this commit, it looks the same; so it is told.
+    Corruption of exactly this commit would look the same, so it is reported.
     """
 
     name: str
     offset: int
     first_lsn: int
-    """The first record that is not used; 0 if even that is not known."""
+    """The first record that is not used; 0 if that is unknown."""
     last_lsn: int
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """A journal as recovery left it; the next run's `Journal` begins with it."""
+    """The state of a journal after recovery; the next run's `Journal` begins with it."""
 
     store: bytes
-    """Empty if there are files and not one of them is a segment: then the next run begins a new journal."""
+    """Empty if there are files but none of them is a segment: then the next run begins a new journal."""
     lsn: int = 0
     """The last record that is used."""
     replay_from: int = 1
     """The first record that was given to the owner."""
     proven_from: int = 1
-    """The last "replay from" that is known to have been synced: what lies before is not needed, whatever comes."""
+    """The last "replay from" that is known to have been synced: earlier records are not needed in any case."""
     records: int = 0
-    """How many records were given to the owner."""
+    """The number of records given to the owner."""
     used_bytes: int = 0
-    """Bytes of frames that were read."""
+    """Bytes of the frames that were read."""
     snapshot_bytes: int = 0
     next_sequence: int = 1
     is_clean: bool = False
-    """The last run ended on purpose, with everything on the disk."""
+    """Whether the last run ended cleanly, with everything on the disk."""
     unproven: list[bytes] = field(default_factory=list)
-    """The records of the last commit: perhaps they were never synced, so the next run writes them again."""
+    """The records of the last commit, which may not have been synced, so the next run writes them again."""
     segments: list[JournalSegment] = field(default_factory=list)
-    """In order of their sequence; the last ones may hold nothing of use."""
+    """In order of their sequence; the last ones may be empty."""
     free: dict[str, int] = field(default_factory=dict)
-    """Files in which there is nothing but zeros, room that was made, and how long they are."""
+    """Files with only zeros, allocated in advance, and their sizes."""
     strangers: list[str] = field(default_factory=list)
-    """Files that are no part of this journal: they are set aside."""
+    """Files that do not belong to this journal: they are moved to quarantine."""
     damage: list[CorruptRange] = field(default_factory=list)
     torn: TornCommit | None = None
     quarantined: int = 0
-    """Files that were set aside by earlier runs, if a world says so."""
+    """Files moved to quarantine by earlier runs, if the runtime sets it."""

@@ -1,4 +1,4 @@
-"""The files of a journal: which hold records, which may be used again, and the next one being made."""
+"""The files of a journal: segments with records, free segments for reuse, and the next one in allocation."""
 
 from __future__ import annotations
 
@@ -8,128 +8,130 @@ from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryR
 from .format import PAGE_BYTES
 from .work import Create, Fill, Operation, Remove, SetAside, Sync, SyncFolder
 
-ROOM_SLICE_BYTES = 128 * KIB  # a slow card takes 30 ms for it, and a commit may have to wait so long
+ROOM_SLICE_BYTES = 128 * KIB  # a slow card takes 30 ms for it, which may delay a commit
 SUFFIX = ".ebj"
 
 
 def slot_name(number: int) -> str:
-    """The name of the file in slot *number*. Names say nothing about the order of segments: headers do."""
+    """Return the file name of slot *number*. Names do not give the order of segments; headers do."""
     return f"segment-{number:04d}{SUFFIX}"
 
 
 class Segments:
-    """Files by name; what to do with them comes out as operations."""
+    """The state of all files; changes are returned as operations."""
 
-    def __init__(self, segment_bytes: int, free_max: int, found: RecoveryReport | None = None, skip: int = 0) -> None:
+    def __init__(self, segment_bytes: int, free_max: int, report: RecoveryReport | None = None, skip: int = 0) -> None:
         self.segment_bytes = segment_bytes
         self.live: list[JournalSegment] = []
-        """Those that hold records, in order; the last one is being written."""
+        """Segments with records, in order; the last one is being written."""
         self.free: list[str] = []
-        """Files of the usual size that hold nothing of use."""
+        """Files of the usual size without needed records."""
         self.set_aside = 0
-        """Files in quarantine."""
+        """The number of files in quarantine."""
         self.next_sequence = 1
         self._free_max = free_max
-        self._making = ""  # the file being made, and how much of it is there
-        self._made = 0
-        self._doomed: list[Remove | SetAside] = []
+        self._allocating = ""  # the file in allocation, and how much of it is allocated
+        self._allocated_bytes = 0
+        self._unneeded: list[Remove | SetAside] = []
         self._tidying: list[Remove | SetAside] = []
         self.is_held_up = False
-        """What is to be removed or set aside could not be when it was tried last."""
+        """Whether the last removal or quarantine of a file failed."""
         self._names: set[str] = set()
-        self._unsure: set[str] = set()  # files of earlier runs, which were not begun anew in this one
-        self._has_unsure_names = False  # a run that was killed may have made files, and not synced their names
-        if found is not None:
-            self.next_sequence = found.next_sequence + skip
-            self._has_unsure_names = True
-            self.set_aside = found.quarantined
-            self.live = list(found.segments)
-            self._names = {segment.name for segment in self.live} | set(found.free) | set(found.strangers)
-            self._unsure = set(self._names)
-            for name, size in found.free.items():
+        self._unsynced: set[str] = set()  # files of earlier runs, which may have been killed before a sync
+        self._has_unsynced_names = False  # such a run may have created files without syncing the folder
+        if report is not None:
+            self.next_sequence = report.next_sequence + skip
+            self._has_unsynced_names = True
+            self.set_aside = report.quarantined
+            self.live = list(report.segments)
+            self._names = {segment.name for segment in self.live} | set(report.free) | set(report.strangers)
+            self._unsynced = set(self._names)
+            for name, size in report.free.items():
                 if size == segment_bytes and len(self.free) < free_max:
                     self.free.append(name)
-                else:  # its making was not over, or segments have another size now
+                else:  # its allocation was not complete, or the segment size has changed
                     self._remove(name)
-            for number, name in enumerate(found.strangers):
+            for number, name in enumerate(report.strangers):
                 self._set_aside(name, f"stranger-{self.next_sequence}-{number}-{name}")
-            self.retire(found.proven_from)  # a disk that is full has no other room for what a run writes first
+            self.retire(report.proven_from)  # on a full disk this is the only room for the first commit
 
     @property
     def bytes(self) -> int:
-        """What the segments that hold records take."""
+        """The size of all segments with records."""
         return sum(segment.bytes for segment in self.live)
 
     # -- a new segment ------------------------------------------------------------------------------------------
 
     def begin(self, first_lsn: int, least_bytes: int) -> tuple[JournalSegment, list[Operation], list[Operation]]:
-        """A segment with room for *least_bytes*; what must be done before it is written to, and after its sync."""
+        """Return a segment with room for *least_bytes*, the operations before its first write, and those after that
+        one's sync.
+        """
         size = self.segment_bytes
         before: list[Operation] = []
         after: list[Operation] = []
         if least_bytes > size:
             size = least_bytes + -least_bytes % PAGE_BYTES
             name = self._new_name()
-            before += [Create(name), Fill(name, least_bytes, size - least_bytes)]  # the frame fills the rest
+            before += [Create(name), Fill(name, least_bytes, size - least_bytes)]  # the frame is written in front
             after.append(SyncFolder())
         elif self.free:
             name = self.free.pop()
-            if name in self._unsure:  # perhaps its room was never synced: recovery takes a segment's end for sure
-                self._unsure.discard(name)
+            if name in self._unsynced:  # its size may not be synced, and recovery reports a short segment as damaged
+                self._unsynced.discard(name)
                 before.append(Fill(name, size - PAGE_BYTES, PAGE_BYTES))
         else:
-            name, made = self._making or self._new_name(), self._made
-            self._making, self._made = "", 0
-            if not made:
+            name, allocated_bytes = self._allocating or self._new_name(), self._allocated_bytes
+            self._allocating, self._allocated_bytes = "", 0
+            if not allocated_bytes:
                 before.append(Create(name))
-            before.append(Fill(name, made, size - made))
+            before.append(Fill(name, allocated_bytes, size - allocated_bytes))
             after.append(SyncFolder())
-        if self._has_unsure_names:
+        if self._has_unsynced_names:
             after = [SyncFolder()]
         segment = JournalSegment(name, size, self.next_sequence, first_lsn)
         self.next_sequence += 1
         return segment, before, after
 
     def begun(self, segment: JournalSegment) -> None:
-        """*segment* was written and synced, and so was all that had to be done after it."""
+        """Record that *segment* was written and synced, with all operations that follow."""
         self.live.append(segment)
-        self._has_unsure_names = False
+        self._has_unsynced_names = False
 
-    # -- room ahead of need ---------------------------------------------------------------------------------------
+    # -- allocation in advance ------------------------------------------------------------------------------------
 
     @property
     def spare_bytes(self) -> int:
-        """What files take that wait for their use, and the one that is being made."""
-        return len(self.free) * self.segment_bytes + self._made
+        """The size of free files, and of the part of the one in allocation."""
+        return len(self.free) * self.segment_bytes + self._allocated_bytes
 
     def make_room(self) -> list[Operation]:
-        """The next part of the file that is made ahead of need. `room_made` or `room_failed` must follow."""
+        """Return the operations that allocate the next part of a file. `room_made` or `room_failed` must follow."""
         operations: list[Operation] = []
-        if not self._making:
-            self._making = self._new_name()
-            operations.append(Create(self._making))
-        size = min(ROOM_SLICE_BYTES, self.segment_bytes - self._made)
-        operations += [Fill(self._making, self._made, size), Sync(self._making)]
-        if self._made + size == self.segment_bytes:
+        if not self._allocating:
+            self._allocating = self._new_name()
+            operations.append(Create(self._allocating))
+        size = min(ROOM_SLICE_BYTES, self.segment_bytes - self._allocated_bytes)
+        operations += [Fill(self._allocating, self._allocated_bytes, size), Sync(self._allocating)]
+        if self._allocated_bytes + size == self.segment_bytes:
             operations.append(SyncFolder())
         return operations
 
     def room_made(self) -> None:
-        """The part is there."""
-        self._made = min(self._made + ROOM_SLICE_BYTES, self.segment_bytes)
-        if self._made == self.segment_bytes:
-            self.free.append(self._making)
-            self._making, self._made = "", 0
+        """Record that the part is allocated."""
+        self._allocated_bytes = min(self._allocated_bytes + ROOM_SLICE_BYTES, self.segment_bytes)
+        if self._allocated_bytes == self.segment_bytes:
+            self.free.append(self._allocating)
+            self._allocating, self._allocated_bytes = "", 0
 
     def room_failed(self) -> None:
-        """The part could not be made: what there is of the file goes, and its room with it."""
-        self._remove(self._making)
-        self._making, self._made = "", 0
+        """Remove the file whose allocation failed, to free its space."""
+        self._remove(self._allocating)
+        self._allocating, self._allocated_bytes = "", 0
 
     # -- the end of a segment -------------------------------------------------------------------------------------
 
     def retire(self, replay_from: int) -> None:
-        """A header that names *replay_from* is on the disk: what lies wholly before is not needed any more."""
+        """Retire segments that lie wholly before *replay_from*, which a header on the disk names."""
         while len(self.live) > 1 and self.live[1].first_lsn <= replay_from:
             segment = self.live.pop(0)
             if segment.is_damaged:
@@ -140,41 +142,41 @@ class Segments:
                 self._remove(segment.name)
 
     def discard(self, segment: JournalSegment) -> None:
-        """A segment that was begun and could not be written: nothing in it was promised."""
+        """Remove a segment whose first write failed: no record in it was acknowledged."""
         self._remove(segment.name)
 
     def tidy(self) -> list[Operation]:
-        """What is to be removed, and then what is to be set aside, which may need room. `tidied` or `tidy_failed` must
-        follow unless there is nothing.
+        """Return the operations that remove files, then those that move files to quarantine, which may need room.
+        `tidied` or `tidy_failed` must follow unless it is empty.
         """
-        self._tidying, self._doomed = sorted(self._doomed, key=lambda one: isinstance(one, SetAside)), []
+        self._tidying, self._unneeded = sorted(self._unneeded, key=lambda one: isinstance(one, SetAside)), []
         return [*self._tidying, SyncFolder()] if self._tidying else []
 
     def tidied(self) -> None:
-        """That was done."""
+        """Record that they were carried out."""
         self._names.difference_update(operation.name for operation in self._tidying)
         self._tidying = []
         self.is_held_up = False
 
     def tidy_failed(self) -> None:
-        """It was done in part, or not at all: it is tried again, all of it."""
-        self._tidying, self._doomed = [], self._tidying + self._doomed
+        """Record that one failed: all of them will be tried again."""
+        self._tidying, self._unneeded = [], self._tidying + self._unneeded
         self.is_held_up = True
 
     @property
     def is_tidy(self) -> bool:
         """Whether `tidy` would return nothing."""
-        return not self._doomed
+        return not self._unneeded
 
     def _remove(self, name: str) -> None:
-        self._doomed.append(Remove(name))
+        self._unneeded.append(Remove(name))
 
     def _set_aside(self, name: str, to: str) -> None:
         if self.set_aside >= JOURNAL_QUARANTINE_FILES_MAX:
             self._remove(name)
             return
         self.set_aside += 1
-        self._doomed.append(SetAside(name, to))
+        self._unneeded.append(SetAside(name, to))
 
     def _new_name(self) -> str:
         number = 1

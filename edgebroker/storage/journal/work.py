@@ -1,4 +1,4 @@
-"""What the journal wants done on the disk, as plain values. A world carries them out in order and decides nothing."""
+"""Disk operations of the journal, as plain values. The runtime carries them out in order and decides nothing."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TypeAlias
 from edgebroker.dataclasses import dataclass
 
 QUARANTINE = "quarantine"
-"""The folder, inside the journal's, of files that were set aside."""
+"""The folder inside the journal's for damaged files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the empty file *name*; if there is one, it becomes empty."""
+    """Create the empty file *name*; truncate it if it exists."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Write *bytes* zeros at *offset*, so that the disk has the room before it is needed."""
+    """Write *bytes* zeros at *offset* to allocate the disk space before it is needed."""
 
     name: str
     offset: int
@@ -45,12 +45,12 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class SyncFolder:
-    """Wait until the names in the folder are on the disk."""
+    """Wait until the entries of the folder are on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Move the file *name* into the folder QUARANTINE, made if need be, as *to*; it is well if there is none."""
+    """Move the file *name* into the folder QUARANTINE, created if necessary, as *to*; a missing file is ignored."""
 
     name: str
     to: str
@@ -58,7 +58,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove the file *name*; it is well if there is none."""
+    """Remove the file *name*; a missing file is ignored."""
 
     name: str
 
@@ -67,21 +67,23 @@ Operation: TypeAlias = Create | Fill | Write | Sync | SyncFolder | SetAside | Re
 
 
 class WorkPurpose(Enum):
-    """What a work is for."""
+    """The purpose of a work."""
 
     BATCH = "batch"
-    """Records: when it is done they are on disk."""
+    """Records: they are on disk when it is done."""
     ROOM = "room"
-    """A part of the next segment, made before it is needed."""
+    """Allocates a part of the next segment, before it is needed."""
     TIDY = "tidy"
-    """Files that are not needed any more."""
+    """Removes or moves files that are not needed any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiskWork:
-    """Operations to be carried out in this order. The first that fails ends it: the journal is told with `failed`."""
+    """Operations to carry out in this order. After the first failure the rest is skipped and `Journal.failed` is
+    called.
+    """
 
     purpose: WorkPurpose
     operations: tuple[Operation, ...]
     upto: int = 0
-    """BATCH: the last LSN that is on disk when all is done."""
+    """BATCH: the last LSN that is on disk when it is done."""

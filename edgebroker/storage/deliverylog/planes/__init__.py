@@ -1,1 +1,3 @@
-"""Numbers out of planes, with C types. A folder of its own: a tree that is not compiled never finds another's."""
+"""Decodes numbers from planes, compiled. It is a folder of its own, so that a pure checkout never finds another's
+build.
+"""

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
-"""Numbers out of planes, with C types; the twin in plain Python is in `edgebroker.storage.deliverylog.columns`.
+"""Decodes numbers from planes, with C types; the twin in plain Python is in `edgebroker.storage.deliverylog.columns`.
 
-There are *count* distances in *planes*, or none, which means zeroes: the caller has seen to that, and nothing is checked
-here. All numbers are those of 64 bits, whatever is added.
+*planes* contains *count* distances, or nothing, which means zeros: the caller must have checked that, nothing is checked
+here. All sums are modulo 2**64.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -11,7 +11,7 @@ cdef uint64_t MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def sums(base, bytes planes, Py_ssize_t count):
-    """*base* and each distance, as signed numbers."""
+    """Return the sum of *base* and each distance, as signed numbers."""
     if not planes:  # most columns of most blocks
         return [<int64_t>(<uint64_t>(base & MASK))] * count
     cdef uint64_t start = base & MASK
@@ -21,7 +21,7 @@ def sums(base, bytes planes, Py_ssize_t count):
 
 
 def running(first, base, bytes planes, Py_ssize_t count):
-    """*first*, and after it *count* numbers, each *base* and the next distance more than the one before."""
+    """Return *first* and *count* more numbers, each the previous one plus *base* plus the next distance."""
     cdef uint64_t step = base & MASK
     cdef uint64_t total = first & MASK
     cdef Py_ssize_t number, size = len(planes)
@@ -36,7 +36,7 @@ def running(first, base, bytes planes, Py_ssize_t count):
 cdef inline uint64_t _distance(
     const unsigned char* octets, Py_ssize_t number, Py_ssize_t count, Py_ssize_t size
 ) noexcept:
-    """That of *number*: its lowest byte stands in the first plane of *count* bytes, the next one in the second."""
+    """Return distance *number*: its lowest byte is in the first plane of *count* bytes, the next one in the second."""
     cdef uint64_t distance = 0
     cdef int shift = 0
     while number < size:
