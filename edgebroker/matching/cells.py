@@ -1,8 +1,8 @@
-"""Cells: into what a column of a bucket, or a fork, cuts the domain of one attribute [LM 2.7].
+"""Cells: the parts into which a column of a bucket, or a fork, divides the domain of one attribute [LM 2.7].
 
-As long as a bucket's tests name few bounds, the cells are elementary: each test accepts whole cells only, and knowing
-the cell of a value decides the test. Beyond that the bounds are thinned out to quantiles and strings share cells; a
-test whose bounds fall inside a cell then *covers* that cell loosely, and what is found there is verified.
+While a bucket's tests name few bounds, the cells are elementary: each test accepts whole cells only, and the cell of a
+value decides the test. Beyond that the bounds are thinned out to quantiles and strings share cells; a test with bounds
+inside a cell then *covers* that cell loosely, and its matches are verified.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from edgebroker.predicate import ElementaryTest, Interval, ValueType
 ABSENT: Final = 0
 """The cell of NULL."""
 OTHERWISE: Final = 1
-"""The cell of every value of a kind that no test of the column asks for, composite values included."""
+"""The cell of every value of a type that no test of the column is for, composite values included."""
 
 CUTS_MAX: Final = 24
-"""Cuts up to which number cells are elementary: twelve different values, or twenty-four thresholds. More of them are
-thinned out to as many. Twenty-five cells cost three bytes per predicate and column; of ten thousand predicates of four
-ranges each, 20 are then verified for every 10 that match."""
+"""Cuts up to which number cells are elementary: twelve distinct values, or twenty-four thresholds. More are thinned out
+to this many. Twenty-five cells cost three bytes per predicate and column; with ten thousand predicates of four ranges
+each, 20 are verified for every 10 that match.
+"""
 STRING_CELLS_MAX: Final = 32
 """Strings up to which each has a cell of its own; more of them share this many."""
 CELLS_MAX: Final = 64
-"""2 + two booleans + other strings + 32 strings + 25 numbers = 62: a set of cells fits a machine word."""
+"""2 + two booleans + other strings + 32 strings + 25 numbers = 62: a set of cells fits into a machine word."""
 EXACT_INTEGER_MAX: Final = 2**53
-"""Integers up to here are floats without loss."""
+"""Integers up to this one are exact as floats."""
 
 
 class Cover(NamedTuple):
-    """The cells that a test accepts: one bit each. `exact`: all of each of them."""
+    """The cells that a test accepts, one bit each. `exact`: it accepts all of each of them."""
 
     cells: int
     exact: bool
 
 
 class Cells:
-    """One attribute's domain, cut."""
+    """The divided domain of one attribute."""
 
     __slots__ = (
         "attribute",
@@ -63,10 +64,10 @@ class Cells:
         strings: Sequence[int] | None = None,
         booleans: bool = False,
     ) -> None:
-        """Cut the domain of the attribute with number *attribute*.
+        """Divide the domain of the attribute with number *attribute*.
 
-        cuts: ascending; cell n of the numbers is [cuts[n-1], cuts[n]).  strings: their numbers.  None: no test asks for
-        this kind.
+        cuts: ascending; cell n of the numbers is [cuts[n-1], cuts[n]). strings: their numbers. None: no test is for
+        this type.
         """
         self.attribute = attribute
         self.cuts = tuple(cuts or ())
@@ -91,21 +92,21 @@ class Cells:
 
     @property
     def values(self) -> int:
-        """Cells of values that can be compared."""
+        """The number of cells of values that can be compared."""
         return self.count - 1 - OTHERWISE
 
     def of_number(self, number: float) -> int:
-        """The cell of *number*."""
+        """Return the cell of *number*."""
         return self.first_number + (bisect_right(self.cuts, number) if self.cuts else 0)
 
     def of_string(self, string: int) -> int:
-        """The cell of the string with number *string*, or UNKNOWN."""
+        """Return the cell of the string with number *string*, or UNKNOWN."""
         if self.strings_shared:
             return self.other_string if string < 0 else self.first_string + string % STRING_CELLS_MAX
         return self.first_string + self.strings.index(string) if string in self.strings else self.other_string
 
     def cover(self, test: ElementaryTest, texts: Sequence[str | None], numbers: dict[str, int]) -> Cover:
-        """The cells of *test*.  texts, numbers: the strings by number, and back."""
+        """Return the cells of *test*. texts, numbers: the strings by number, and back."""
         if test.kind is ValueType.NULL:
             return Cover(1 << ABSENT, True)
         if test.kind is ValueType.NOT_NULL:
@@ -154,23 +155,25 @@ class Cells:
         return Cover(covered, holes is not None and all(numbers.get(text, -1) in self.strings for text in holes))
 
     def bytes(self) -> int:
-        """Bytes taken."""
+        """Return the memory in bytes."""
         strings = sys.getsizeof(self.strings) if self.strings else 0
         return 120 + sys.getsizeof(self.cuts) + 24 * len(self.cuts) + strings
 
 
 def low_cut(interval: Interval) -> tuple[float | None, bool]:
-    """The cut at which *interval* begins (None: at none), and whether it begins exactly there."""
+    """Return the cut at which *interval* begins (None: unbounded), and whether it begins exactly there."""
     if interval.low is None:
         return None, True
     cut, exact = as_float(interval.low)
     if interval.low_closed or not exact:
         return cut, exact
-    return nextafter(cut, inf), cut != inf  # beyond infinity there is nothing, and no cut to say so
+    return nextafter(cut, inf), cut != inf  # there is no cut beyond infinity
 
 
 def high_cut(interval: Interval) -> tuple[float | None, bool]:
-    """The cut at which the numbers beyond *interval* begin (None: there are none), and whether exactly there."""
+    """Return the cut at which the numbers beyond *interval* begin (None: unbounded), and whether they begin exactly
+    there.
+    """
     if interval.high is None:
         return None, True
     cut, exact = as_float(interval.high)
@@ -180,7 +183,7 @@ def high_cut(interval: Interval) -> tuple[float | None, bool]:
 
 
 def as_float(number: object) -> tuple[float, bool]:
-    """The float nearest to a number, and whether it is the number. Order is kept: a < b never becomes a > b."""
+    """Return the float nearest to a number, and whether it is exact. Order is preserved: a < b never becomes a > b."""
     assert isinstance(number, (int, float))
     try:
         nearest = float(number)
@@ -190,14 +193,14 @@ def as_float(number: object) -> tuple[float, bool]:
 
 
 def strings_of(test: ElementaryTest) -> list[str]:
-    """The strings in the bounds of *test*, each as often as it stands there."""
+    """Return the strings in the bounds of *test*, with repetitions."""
     if test.kind is not ValueType.STRING:
         return []
     return [bound for interval in test.intervals for bound in (interval.low, interval.high) if isinstance(bound, str)]
 
 
 def points_of(test: ElementaryTest) -> tuple[str, ...] | None:
-    """The strings that a STRING test names one by one; None if it names none or has patterns."""
+    """Return the strings that a STRING test names one by one; None if it names none or has patterns."""
     if test.patterns:
         return None
     named = tuple(interval.low for interval in test.intervals if interval.is_point and isinstance(interval.low, str))
@@ -205,7 +208,7 @@ def points_of(test: ElementaryTest) -> tuple[str, ...] | None:
 
 
 def holes_of(test: ElementaryTest) -> tuple[str, ...] | None:
-    """The strings that a STRING test leaves out one by one; None if it leaves out others too."""
+    """Return the strings that a STRING test excludes one by one; None if it excludes others too."""
     if test.patterns or test.intervals[0].low is not None or test.intervals[-1].high is not None:
         return None
     holes = []
@@ -218,8 +221,8 @@ def holes_of(test: ElementaryTest) -> tuple[str, ...] | None:
 
 
 def thinned(cuts: list[float], thinned_to: int = CUTS_MAX, different_max: int = CUTS_MAX) -> list[float]:
-    """The different ones among *cuts*, ascending; quantiles of them, with their multiplicity, if they
-    are more than *different_max*.
+    """Return the distinct ones of *cuts*, ascending; or *thinned_to* quantiles of them, weighted by multiplicity, if
+    there are more than *different_max*.
     """
     cuts.sort()
     different = [cut for number, cut in enumerate(cuts) if not number or cut != cuts[number - 1]]

@@ -1,10 +1,9 @@
-"""The content tree below one topic filter: how it grows, and how it stays in order.
+"""The content tree of one topic filter: its growth and its attribute order.
 
-Leaves gather in a bucket. A full bucket becomes a fork on the attribute that makes searching cheapest, which weighs
-what [LM 2.8] asks of the attribute order, few `*`, together with how well the values tell the predicates apart. Where
-nothing tells them apart, the bucket gets a neighbour. A fork that has lost most of its leaves becomes a bucket again.
-No
-change does more than cut one bucket anew.
+Leaves are collected in a bucket. A full bucket becomes a fork on the attribute that makes searching cheapest. The
+choice weighs the criterion of [LM 2.8] for the attribute order, few `*`, and how well the values distinguish the
+predicates. If no attribute distinguishes them, the bucket gets a sibling. A fork that has lost most of its leaves
+becomes a bucket again. No change does more work than dividing one bucket again.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from edgebroker.matching.growth import (
 
 
 class Content:
-    """The tree of all leaves that hang on one topic filter."""
+    """The tree of all leaves of one topic filter."""
 
     __slots__ = ("_bucket_max", "_changes", "_end", "_kernel", "_leaves", "_moving", "_stars_allowed", "_uses", "root")
 
     def __init__(self, kernel: ModuleType, leaves: Any, end: int, bucket_max: int) -> None:
-        """kernel: `matching.reference` or `matching.compiled`.  end: the number of the topic filter.
+        """kernel: `matching.reference` or `matching.compiled`. end: the number of the topic filter.
 
         bucket_max: the leaves of a full bucket.
         """
@@ -47,21 +46,21 @@ class Content:
         self._kernel = kernel
         self._leaves = leaves
         self._uses: dict[int, int] = {}  # attribute -> leaves that test it
-        self._changes = 0  # since the order was last looked at
-        self._stars_allowed = 1.0  # the share of `*` at the root from which on the order is given up
-        self._moving: Any = None  # the old sub-tree of a reordering that is under way
-        self._be_rooted(kernel.Bucket(leaves))
+        self._changes = 0  # since the last review of the order
+        self._stars_allowed = 1.0  # the share of `*` at the root beyond which the order is changed
+        self._moving: Any = None  # the old sub-tree during a reordering
+        self._set_root(kernel.Bucket(leaves))
 
     def __len__(self) -> int:
         return int(self.root.count)
 
     @property
     def attributes(self) -> Mapping[int, int]:
-        """The attributes that leaves test -> how many do."""
+        """Attribute -> the number of leaves that test it."""
         return self._uses
 
     def plant(self, leaf: int) -> int:
-        """Take in *leaf*, or find the leaf here that has its predicate: whichever is in the tree now.
+        """Add *leaf*, unless a leaf with its predicate exists; return the one that is in the tree now.
 
         `annotate` must follow when members have joined.
         """
@@ -76,15 +75,15 @@ class Content:
         return leaf
 
     def annotate(self, leaf: int) -> None:
-        """Bring the annotations of the path to *leaf*, which members have joined, up to date [LM 2.1]."""
+        """Update the annotations on the path to *leaf*, which members have joined [LM 2.1]."""
         self._kernel.gain(self._leaves.home(leaf), leaf)
 
     def thin_out(self, leaf: int) -> None:
-        """The same after members have left *leaf*."""
+        """Update the annotations on the path to *leaf*, which members have left."""
         self._kernel.annotate_up(self._leaves.home(leaf))
 
     def uproot(self, leaf: int) -> None:
-        """Give up *leaf*."""
+        """Remove *leaf*."""
         for attribute in self._leaves.attributes(leaf):
             self._uses[attribute] -= 1
             if not self._uses[attribute]:
@@ -94,11 +93,11 @@ class Content:
         self._changes += 1
 
     def discard(self) -> None:
-        """Give back what the tree holds, before it goes."""
+        """Release all resources of the tree, before it is dropped."""
         self.root.discard()
 
     def tend(self) -> bool:
-        """Do one bounded step of reordering, if the order is due to be looked at or is being changed.
+        """Do one bounded step of reordering, if a review of the order is due or a reordering is in progress.
 
         Returns whether there is more to do.
         """
@@ -110,7 +109,7 @@ class Content:
         return self._moving is not None
 
     def nodes(self) -> Iterator[Any]:
-        """All forks and buckets, a fork before its children."""
+        """Iterate over all forks and buckets, a fork before its children."""
         stack = [self.root]
         while stack:
             node = stack.pop()
@@ -119,10 +118,10 @@ class Content:
                 stack += reversed(node.children())
 
     def bytes(self) -> int:
-        """Bytes taken, without the nodes and leaves."""
+        """Return the memory in bytes, without the nodes and leaves."""
         return getsizeof(self) + getsizeof(self._uses)
 
-    # -- leaves come and go ---------------------------------------------------------------------------------------
+    # -- adding and removing leaves -------------------------------------------------------------------------------
 
     def _put(self, leaf: int) -> None:
         bucket = self._kernel.plant(self.root, leaf)
@@ -150,11 +149,11 @@ class Content:
         self._collapse(node)
 
     def _is_new_part(self, node: Any) -> bool:
-        """Whether *node* is where leaves go during a reordering: it stays although it be empty."""
+        """Return whether *node* receives leaves during a reordering: it stays even if it is empty."""
         return self._moving is not None and node.parent is self.root and node is not self._moving
 
     def _cut(self, bucket: Any) -> None:
-        """Choose columns for *bucket*; none if it is so small that its leaves are looked at one by one."""
+        """Choose columns for *bucket*; none if it is so small that its leaves are tested one by one."""
         if bucket.count < CUT_FIRST:
             bucket.cut(())
             return
@@ -171,10 +170,10 @@ class Content:
             columns.append(Cells(attribute, cuts, use.strings, use.booleans))
         bucket.cut(columns)
 
-    # -- forks come and go ----------------------------------------------------------------------------------------
+    # -- adding and removing forks --------------------------------------------------------------------------------
 
     def _divide(self, bucket: Any) -> None:
-        """Let a fork take the place of *bucket*, which is full, or give it a neighbour."""
+        """Replace *bucket*, which is full, by a fork, or give it a sibling."""
         kernel = self._kernel
         cells, span_max = self._best_cells(bucket)
         if cells is None:
@@ -187,11 +186,11 @@ class Content:
             fork.attach(STAR, kernel.Bucket(self._leaves))
             return
         fork = kernel.Fork(self._leaves, cells, span_max)
-        held = bucket.held()
-        kernel.count_in(bucket, -len(held))
+        leaves = bucket.held()
+        kernel.count_in(bucket, -len(leaves))
         self._swap(bucket, fork)
         bucket.discard()
-        for leaf in sorted(held):  # mostly the oldest first, so that people find the edges in the order of their making
+        for leaf in sorted(leaves):  # mostly the oldest first, so that edges are displayed in order of creation
             kernel.plant(fork, leaf).place(leaf)
         for child in fork.children():
             kernel.count_in(child, child.count)
@@ -202,9 +201,9 @@ class Content:
             self._stars_allowed = self._stars(cells.attribute) + REPLANT_MARGIN
 
     def _best_cells(self, bucket: Any) -> tuple[Cells | None, int]:
-        """How to divide *bucket*: the cells of a fork and its `span_max`. None if dividing gains too little."""
+        """Return the cells of the best fork for *bucket*, and its `span_max`. None if a fork gains too little."""
         uses = self._kernel.survey(bucket)
-        # The bucket is full, so the choice is between a fork and two buckets; both are weighed with twice the leaves.
+        # The bucket is full, so the choice is between a fork and two buckets; both costs are for twice the leaves.
         visit = int(VISIT_SHARE * self._bucket_max)
         best = SPLIT_GAIN_MIN * 2 * (bucket.count + visit)
         scale = bucket.count / len(bucket.sample())
@@ -226,7 +225,9 @@ class Content:
         return chosen
 
     def _collapse(self, node: Any) -> None:
-        """Make the highest fork at or above *node* with few leaves a bucket; else drop a test that became trivial."""
+        """Turn the highest fork at or above *node* with few leaves into a bucket; otherwise drop a test that became
+        trivial.
+        """
         lowest = node
         top = None
         while node is not None and node.count < self._bucket_max // COLLAPSE_SHARE:
@@ -237,20 +238,20 @@ class Content:
             self._drop_trivial(lowest)
             return
         bucket = self._kernel.Bucket(self._leaves)
-        held = list(self._held(top))
+        leaves = list(self._leaves_below(top))
         if top is self.root:
             self._moving = None
-        self._kernel.count_in(top, -len(held))
+        self._kernel.count_in(top, -len(leaves))
         self._swap(top, bucket)
         top.discard()
-        for leaf in held:
+        for leaf in leaves:
             bucket.place(leaf)
-        self._kernel.count_in(bucket, len(held))
+        self._kernel.count_in(bucket, len(leaves))
         self._cut(bucket)
         self._kernel.annotate_up(bucket)
 
     def _drop_trivial(self, fork: Any) -> None:
-        """Trivial test elimination [LM 2.8]: a fork with nothing but one `*` edge gives way to its child."""
+        """Trivial test elimination [LM 2.8]: replace a fork with only a `*` edge by its child."""
         if isinstance(fork, self._kernel.Fork):
             children = fork.children()
             if len(children) == 1 and children[0].edge == STAR:
@@ -259,20 +260,20 @@ class Content:
                 fork.discard()
 
     def _swap(self, old: Any, new: Any) -> None:
-        """Let *new* take the place of *old*. The leaves above are counted by the caller."""
+        """Replace *old* by *new*. The caller updates the leaf counts above."""
         if old is self._moving:
             self._moving = new
         if old.parent is None:
-            self._be_rooted(new)
+            self._set_root(new)
         else:
             old.parent.swap(old, new)
 
-    def _be_rooted(self, node: Any) -> None:
+    def _set_root(self, node: Any) -> None:
         node.end = self._end
         self.root = node
 
-    def _held(self, node: Any) -> Iterator[int]:
-        """The leaves at and below *node*."""
+    def _leaves_below(self, node: Any) -> Iterator[int]:
+        """Iterate over the leaves at and below *node*."""
         stack = [node]
         while stack:
             node = stack.pop()
@@ -284,11 +285,11 @@ class Content:
     # -- the order ------------------------------------------------------------------------------------------------
 
     def _stars(self, attribute: int) -> float:
-        """The share of leaves that do not test *attribute*."""
+        """Return the share of leaves that do not test *attribute*."""
         return 1 - self._uses.get(attribute, 0) / max(len(self), 1)
 
     def _review(self) -> None:
-        """Begin a reordering if the root tests an attribute that has come to be `*` more often than others."""
+        """Begin a reordering if the attribute at the root has become `*` more often than another one."""
         root = self.root
         if not isinstance(root, self._kernel.Fork) or root.cells is None:
             return
@@ -314,10 +315,10 @@ class Content:
 
 
 def search_cost(spread: Mapping[int, int], scale: float, cells: int, span_max: int, visit: int) -> float:
-    """What an event costs at a fork over twice the leaves of *spread*, in leaves scanned.
+    """Return the cost of an event at a fork over twice the leaves of *spread*, in leaves scanned.
 
-    spread: set of cells -> leaves, of which each stands for *scale*.  visit: the cost of one more bucket.  The values
-    of events are taken to fall where the predicates look for them.
+    spread: set of cells -> leaves in the sample, each of which stands for *scale* leaves. visit: the cost of one more
+    bucket. The values of events are assumed to be distributed like those of the predicates.
     """
     stars = 0.0
     scanned = [0.0] * cells

@@ -1,4 +1,6 @@
-"""A portrait as SVG: small trees as boxes and edges, large ones as an icicle, whose areas show where the leaves are."""
+"""Draws a portrait of the tree as SVG: small trees as boxes and edges, large ones as an icicle whose areas show the
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.matching.portrait import CONTENT, Portrait, Sketch, SketchKind, summary
 
 BOXES_MAX: Final = 80
-"""Nodes up to which a tree is drawn as boxes and edges; more than that fill no screen."""
+"""Nodes up to which a tree is drawn as boxes and edges; more do not fit on a screen."""
 
 _FILL: Final = {SketchKind.LEVEL: "#e4edf8", SketchKind.FORK: "#fdebcb", SketchKind.BUCKET: "#dcf1df"}
 _LINE: Final = {SketchKind.LEVEL: "#5a7ca5", SketchKind.FORK: "#c4851a", SketchKind.BUCKET: "#4a8a56"}
@@ -24,7 +26,7 @@ _STYLE: Final = (
 )
 
 _LETTER: Final = 6.6
-"""Pixels of a letter at 12 px, on average; labels are short, so this is near enough."""
+"""The average width of a letter at 12 px; accurate enough for short labels."""
 _SMALL_LETTER: Final = 5.7
 _MARGIN: Final = 16
 _HEAD: Final = 62
@@ -39,18 +41,18 @@ _TRITS_MAX: Final = 32
 _COLUMN_MAX: Final = 230
 _COLUMN_MIN: Final = 110
 _ICICLE_WIDTH: Final = 1_240
-"""Pixels of all columns together, unless they get narrower than _COLUMN_MIN."""
+"""The width of all columns together in pixels, unless they would be narrower than _COLUMN_MIN."""
 _ICICLE_HEIGHT: Final = 860
 _SLICE_MIN: Final = 2.0
-"""Pixels below which a slice is drawn together with its neighbours."""
+"""The height in pixels below which slices are merged with their siblings."""
 _LABELLED_MIN: Final = 14.0
-"""Pixels from which a slice has a label."""
+"""The height in pixels from which a slice has a label."""
 _WORDED_MIN: Final = 32.0
-"""Pixels from which it also says what is there."""
+"""The height in pixels from which it has a second line."""
 
 
 def svg(portrait: Portrait, title: str = "Parallel search tree") -> str:
-    """The drawing, as a document of its own."""
+    """Return the drawing as a document."""
     few = sum(1 for _ in islice(portrait.walk(), BOXES_MAX + 1)) <= BOXES_MAX
     return _Boxes(portrait).svg(title) if few else _Icicle(portrait).svg(title)
 
@@ -67,12 +69,12 @@ class _PlacedSketch:
 
     @property
     def title(self) -> str:
-        """What the pointer shows."""
+        """The tooltip."""
         return f"{self.sketch.label}  {self.sketch.words}".strip()
 
 
 def _place(portrait: Portrait) -> list[_PlacedSketch]:
-    """All sketches with their children; the roots. Rows are numbered where paths end."""
+    """Return the roots, with all sketches below them placed in rows. Each path's end has a row of its own."""
     everything: list[_PlacedSketch] = []
     above: list[_PlacedSketch] = []
     roots: list[_PlacedSketch] = []
@@ -102,15 +104,15 @@ def _flat(placed: list[_PlacedSketch]) -> Iterator[_PlacedSketch]:
 
 
 class _Boxes:
-    """Every node a box, with its edges to the right."""
+    """Draws every node as a box, with edges to its right."""
 
     def __init__(self, portrait: Portrait) -> None:
         self._portrait = portrait
         self._roots = _place(portrait)
         self._all = list(_flat(self._roots))
         depths = 1 + max((one.depth for one in self._all), default=0)
-        self._stubs = [0.0] * depths  # pixels for the labels of the edges to a depth
-        self._widths = [0.0] * depths  # of the boxes
+        self._stubs = [0.0] * depths  # width of the labels of the edges to each depth, in pixels
+        self._widths = [0.0] * depths  # width of the boxes at each depth
         for one in self._all:
             self._stubs[one.depth] = max(self._stubs[one.depth], _width(_edge_label(one.sketch)) + 14)
             self._widths[one.depth] = max(self._widths[one.depth], self._box_width(one.sketch))
@@ -127,7 +129,7 @@ class _Boxes:
         return _document(max(width, 640), _HEAD + rows * _ROW + _MARGIN, parts)
 
     def _before(self, depth: int) -> float:
-        """Pixels of stubs and boxes left of *depth*; no edge leads to the first boxes."""
+        """Return the width of stubs and boxes left of *depth*; no edge leads to the first boxes."""
         self._stubs[0] = 0.0
         return sum(self._stubs[:depth]) + sum(self._widths[:depth])
 
@@ -181,7 +183,7 @@ class _Boxes:
 
 
 class _Icicle:
-    """Every node a slice as high as its share of the leaves, with its children to the right."""
+    """Draws every node as a slice whose height is its share of the leaves, with its children to the right."""
 
     def __init__(self, portrait: Portrait) -> None:
         self._portrait = portrait
@@ -196,7 +198,7 @@ class _Icicle:
         return _document(2 * _MARGIN + self._depths * self._column, _HEAD + _ICICLE_HEIGHT + _MARGIN, self._parts)
 
     def _slices(self, family: list[_PlacedSketch], top: float, scale: float) -> None:
-        """Draw *family* and what is below it, from *top* on, with *scale* pixels for each leaf."""
+        """Draw *family* and everything below it, from *top* on, with *scale* pixels for each leaf."""
         thin: list[_PlacedSketch] = []
         for one in family:
             if one.weight * scale < _SLICE_MIN:
@@ -230,7 +232,7 @@ class _Icicle:
 
 
 def _texts(sketch: Sketch) -> tuple[str, str]:
-    """The two lines in a box."""
+    """Return the two lines in a box."""
     if sketch.kind is SketchKind.LEVEL:
         return sketch.label, sketch.words
     name, _, detail = sketch.words.partition(": ")
@@ -246,7 +248,7 @@ def _width(text: str, bold: bool = False) -> float:
 
 
 def _head(portrait: Portrait, title: str, with_trits: bool = False) -> Iterator[str]:
-    """Title, size and legend."""
+    """Iterate over the parts of title, size and legend."""
     yield f'<text class="title" x="{_MARGIN}" y="24">{escape(title)}</text>'
     yield f'<text class="small" x="{_MARGIN}" y="41">{escape("; ".join(summary(portrait.census)))}</text>'
     x = float(_MARGIN)

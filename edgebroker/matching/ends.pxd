@@ -7,9 +7,9 @@ cdef class End:
     cdef public int subscriptions
     cdef public long long events
     cdef readonly object plain_links
-    cdef object _sole
-    cdef object _sole_link  # shifted, so no C integer
-    cdef dict _many
+    cdef object _single
+    cdef object _single_link  # shifted, so no C integer
+    cdef dict _links
 
     cpdef add_plain(self, object number, object link)
     cpdef bint remove_plain(self, object number) except -1

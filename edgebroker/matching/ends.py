@@ -1,4 +1,4 @@
-"""What hangs on topic filters, and what a topic resolves to."""
+"""The ends of topic filters in the topic tree, and the resolution of a topic."""
 
 from __future__ import annotations
 
@@ -9,81 +9,91 @@ from edgebroker.matching.content import Content
 
 
 class End:
-    """What hangs on one topic filter. It lives as long as a subscription does.
+    """The subscriptions of one topic filter. It exists as long as there is at least one.
 
-    Most of a million filters have one subscriber, so the first is held without a dictionary.
+    Most of a million filters have one subscriber, so the first one is stored without a dictionary.
     """
 
-    __slots__ = ("_many", "_sole", "_sole_link", "content", "events", "number", "plain_links", "subscriptions", "text")
+    __slots__ = (
+        "_links",
+        "_single",
+        "_single_link",
+        "content",
+        "events",
+        "number",
+        "plain_links",
+        "subscriptions",
+        "text",
+    )
 
     def __init__(self, number: int, text: str) -> None:
         self.number = number
         self.text = text
         """The topic filter."""
         self.content: Content | None = None
-        """The tree of the subscriptions with content filter."""
+        """The content tree of the subscriptions with a content filter."""
         self.subscriptions = 0
-        """How many hang here."""
+        """The number of subscriptions."""
         self.events = 0
-        """Free for the owner of the tree: events that came to this end."""
+        """For the owner of the tree: the number of events of this end."""
         self.plain_links = 0
         """The links of the subscriptions without content filter, one bit each."""
-        self._sole: int | None = None
-        self._sole_link = 0
-        self._many: dict[int, int] | None = None
+        self._single: int | None = None
+        self._single_link = 0
+        self._links: dict[int, int] | None = None
 
     @property
     def plain(self) -> Mapping[int, int]:
         """The subscriptions without content filter, by number: their links."""
-        if self._many is not None:
-            return self._many
-        return {} if self._sole is None else {self._sole: self._sole_link}
+        if self._links is not None:
+            return self._links
+        return {} if self._single is None else {self._single: self._single_link}
 
     def add_plain(self, number: int, link: int) -> None:
         """Let subscription *number*, without content filter, hang here."""
-        if self._many is not None:
-            self._many[number] = link
-        elif self._sole is None:
-            self._sole, self._sole_link = number, link
+        if self._links is not None:
+            self._links[number] = link
+        elif self._single is None:
+            self._single, self._single_link = number, link
         else:
-            self._many = {self._sole: self._sole_link, number: link}
-            self._sole = None
+            self._links = {self._single: self._single_link, number: link}
+            self._single = None
         self.plain_links |= 1 << link
 
     def remove_plain(self, number: int) -> bool:
-        """Take it away; say whether it was here."""
-        if self._many is None:
-            if self._sole is None or self._sole != number:
+        """Remove subscription *number*; return whether it was here."""
+        if self._links is None:
+            if self._single is None or self._single != number:
                 return False
-            self._sole = None
+            self._single = None
             self.plain_links = 0
             return True
-        if self._many.pop(number, None) is None:
+        if self._links.pop(number, None) is None:
             return False
         self.plain_links = 0
-        for link in set(self._many.values()):
+        for link in set(self._links.values()):
             self.plain_links |= 1 << link
         return True
 
     def list_plain(self, found: list[int]) -> None:
         """Append the numbers of the subscriptions without content filter to *found*."""
-        if self._sole is not None:
-            found.append(self._sole)
-        elif self._many is not None:
-            found += self._many
+        if self._single is not None:
+            found.append(self._single)
+        elif self._links is not None:
+            found += self._links
 
     def bytes(self) -> int:
-        """Bytes taken."""
-        return getsizeof(self) + (0 if self._many is None else getsizeof(self._many))
+        """Return the memory in bytes."""
+        return getsizeof(self) + (0 if self._links is None else getsizeof(self._links))
 
 
 class Resolution:
-    """What one topic means for every event under it, as long as the tree's epoch is `epoch`."""
+    """The ends that match one topic, valid while the tree's epoch is `epoch`."""
 
     __slots__ = ("_names", "_plain", "_wanted", "contents", "ends", "epoch")
 
     def __init__(self, epoch: int, ends: tuple[End, ...], names: Sequence[str | None]) -> None:
-        """names: those of the attributes, by number."""
+        """names: the attribute names by number."""
         self.epoch = epoch
         self.ends = ends
         """The topic filters that match."""

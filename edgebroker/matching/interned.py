@@ -1,4 +1,4 @@
-"""Values that many tests share, each held once under a small number."""
+"""Interned values: values that many tests share are stored once, under a small number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeVar
 V = TypeVar("V", bound=Hashable)
 
 UNKNOWN: Final = -1
-"""The number of a value that nobody holds."""
+"""The number of a value that is not in the table."""
 
 
 class InternTable(Generic[V]):
-    """Values by number and numbers by value, with a count of uses. A number is free again when its last use ends."""
+    """Values by number and numbers by value, with use counts. A number is reused after its last use ends."""
 
     __slots__ = ("_free", "numbers", "uses", "values")
 
@@ -27,7 +27,7 @@ class InternTable(Generic[V]):
         return len(self.numbers)
 
     def take(self, value: V) -> int:
-        """The number of *value*, used once more."""
+        """Count one more use of *value* and return its number."""
         number = self.numbers.get(value, UNKNOWN)
         if number != UNKNOWN:
             self.uses[number] += 1
@@ -44,7 +44,7 @@ class InternTable(Generic[V]):
         return number
 
     def drop(self, number: int) -> None:
-        """One use of *number* less."""
+        """Count one use of *number* less."""
         self.uses[number] -= 1
         if not self.uses[number]:
             value = self.values[number]
@@ -54,6 +54,6 @@ class InternTable(Generic[V]):
             self._free.append(number)
 
     def bytes(self) -> int:
-        """Bytes taken, the values themselves included as far as they say so."""
+        """Return the memory in bytes, the values included as far as `sys.getsizeof` knows it."""
         tables = sys.getsizeof(self.numbers) + sys.getsizeof(self.values) + sys.getsizeof(self.uses)
         return tables + sum(map(sys.getsizeof, self.numbers))

@@ -1,4 +1,4 @@
-"""Which kernel this process runs: the compiled one where it was built, else its twin in plain Python."""
+"""The kernel of this process: the compiled one if it was built, else its twin in plain Python."""
 
 from __future__ import annotations
 

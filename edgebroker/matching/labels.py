@@ -1,4 +1,4 @@
-"""Edges in words: what a set of cells says of the values that take an edge, as in `temp: 20 <= .. < 30`."""
+"""Edges as text: the values that take an edge, as in `temp: 20 <= .. < 30`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from edgebroker.matching.growth import STAR
 
 STAR_LABEL: Final = "*"
 NAMED_MAX: Final = 4
-"""Strings that one label names; the others are counted."""
+"""Strings that one label shows; the others are counted."""
 TEXT_SHOWN_MAX: Final = 40
-"""Characters of a name or string."""
+"""Characters of a name or string that are shown."""
 INTEGER_SHOWN_MAX: Final = 10**15
-"""Whole numbers below this are written without a point."""
+"""Whole numbers below this are shown without a point."""
 
 
 def label_of(leaves: Any, cells: Cells | None, edge: int) -> str:
-    """The words of *edge*, a set of *cells*; `*` for the one that tests nothing.  leaves: of either kernel."""
+    """Return the text of *edge*, a set of *cells*; `*` for the one that tests nothing. leaves: of either kernel."""
     if edge == STAR or cells is None:
         return STAR_LABEL
     return f"{attribute_of(leaves, cells)}: {accepted(cells, edge, leaves.strings.values)}"
 
 
 def attribute_of(leaves: Any, cells: Cells) -> str:
-    """The name of the attribute that *cells* cuts. It may be a stale one, "", when no predicate tests it any more."""
+    """Return the name of the attribute that *cells* divide; "" if no predicate tests it any more."""
     name: str | None = leaves.names.values[cells.attribute]
     return shown(name or "")
 
 
 def accepted(cells: Cells, edge: int, texts: Sequence[str | None]) -> str:
-    """The values in the set *edge* of *cells*.  texts: the strings by number."""
+    """Return the values in the set *edge* of *cells* as text. texts: the strings by number."""
     present = (1 << cells.count) - 1 & ~(1 << ABSENT)
     if edge & present == present:
         return "present" if edge == present else "anything"
@@ -46,7 +46,7 @@ def accepted(cells: Cells, edge: int, texts: Sequence[str | None]) -> str:
 
 
 def shown(text: str) -> str:
-    """*text* on one line, cut to a bearable length."""
+    """Return *text* on one line, cut to TEXT_SHOWN_MAX characters."""
     if len(text) > TEXT_SHOWN_MAX:
         text = text[:TEXT_SHOWN_MAX] + "..."
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
@@ -88,7 +88,7 @@ def _numbers(cells: Cells, edge: int) -> list[str]:
 
 
 def _runs(cells: Cells, numbers: int) -> Iterator[tuple[float | None, float | None]]:
-    """Where neighbouring cells of the set *numbers* begin, and where what lies above them begins."""
+    """Iterate over runs of adjacent cells in the set *numbers*: their lower cut, and the cut above them."""
     end = len(cells.cuts) + 1
     cell = 0
     while cell < end:
@@ -117,7 +117,9 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _bound(cut: float) -> tuple[str, bool]:
-    """The cut in words, and whether they name the float just below it: `> 30` is cut just above 30 [LM 2.7]."""
+    """Return the text of a cut, and whether it is that of the float just below: `> 30` is cut just above 30 [LM
+    2.7].
+    """
     here, below = _number(cut), _number(nextafter(cut, -inf))
     return (below, True) if len(below) < len(here) else (here, False)
 

@@ -1,4 +1,4 @@
-"""How the links of an event were decided: the mask at every node, and where each link turned YES or was given up."""
+"""The decisions of link matching for one event: the mask at every node, and where each link became YES or NO."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from edgebroker.matching.trace import SearchTrace, label_to
 
 
 class Why(Enum):
-    """Why a link is YES or NO."""
+    """The reason why a link is YES or NO."""
 
     PLAIN = "plain"
     """YES: a subscription without content filter is reached over it."""
     CERTAIN = "certain"
-    """YES: every event that comes to the node has a match over it [LM, invariant I1]."""
+    """YES: every event that reaches the node has a match over it [LM, invariant I1]."""
     FOUND = "found"
     """YES: a predicate in the bucket accepts the event."""
     CLOSED = "closed"
-    """NO: nothing at or below the node is reached over it."""
+    """NO: no subscription at or below the node is reached over it."""
     SEARCHED = "searched"
-    """NO: it was searched for to the end, last in this bucket."""
+    """NO: the search ended without a match, last in this bucket."""
     NO_EDGE = "no edge"
     """NO: the event takes no edge at the node."""
     NOBODY = "nobody"
-    """NO: no topic filter that matches has a content tree to search."""
+    """NO: no matching topic filter has a content tree to search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,24 @@ class LinkStep:
     depth: int
     topic_filter: str
     label: str
-    """Of the edge that led here; "" at the root of a content tree."""
+    """Of the edge to this node; "" at the root of a content tree."""
     is_fork: bool
     annotation: TritVector
     mask: TritVector
-    """What is known on arrival."""
+    """The mask before this node."""
     refined: TritVector
-    """The mask with the annotation; where no trit is MAYBE, the search turns back."""
+    """The mask refined by the annotation; the search goes no deeper if no trit is MAYBE."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """How one link came out."""
+    """The result for one link."""
 
     link: int
     yes: bool
     why: Why
     step: int
-    """The step at which that was known; 0: before the first."""
+    """The step that decided it; 0: before the first."""
 
 
 class LinkTrace:
@@ -68,7 +68,7 @@ class LinkTrace:
         self._last: dict[int, tuple[Why, int]] = {}
         self.yes = trace.resolution.plain_links & mask
         """The links that need a copy, one bit each."""
-        self._note(self.yes, Why.PLAIN, 0)
+        self._record(self.yes, Why.PLAIN, 0)
         if self.yes != mask:
             for end in trace.ends:
                 if end.content is not None:
@@ -78,17 +78,17 @@ class LinkTrace:
         self.ends = tuple(self._end(link) for link in range(mask.bit_length()) if mask >> link & 1)
 
     def _close(self, node: Any, depth: int, mask: TritVector) -> TritVector:
-        """The *mask* after *node* has been searched, closed [LM 2.6]."""
+        """Return the closed *mask* after *node* has been searched [LM 2.6]."""
         number = len(self.steps) + 1
         is_fork = isinstance(node, self._trace.tree.kernel.Fork)
         annotation = node.annotation
-        if self._trace.is_doubtful(node):  # what the annotation says is certain is so for values of the edge's cells
+        if self._trace.is_doubtful(node):  # a YES of the annotation holds only for values of the edge's cells
             annotation = TritVector(0, annotation.reach)
         refined = refine(mask, annotation)
         label = label_to(self._trace.tree.leaves, node)
         self.steps.append(LinkStep(number, depth, self._topic_filter, label, is_fork, annotation, mask, refined))
-        self._note(mask.maybe & annotation.yes, Why.CERTAIN, number)
-        self._note(mask.maybe & ~annotation.reach, Why.CLOSED, number)
+        self._record(mask.maybe & annotation.yes, Why.CERTAIN, number)
+        self._record(mask.maybe & ~annotation.reach, Why.CLOSED, number)
         if refined.maybe:
             refined = self._branch(node, depth, refined) if is_fork else self._scan(node, refined)
         return TritVector(refined.yes, 0)
@@ -96,7 +96,7 @@ class LinkTrace:
     def _branch(self, fork: Any, depth: int, mask: TritVector) -> TritVector:
         children = self._trace.next_of(fork)
         if not children:
-            self._note(mask.maybe, Why.NO_EDGE, len(self.steps))
+            self._record(mask.maybe, Why.NO_EDGE, len(self.steps))
         for child in children:
             mask = absorb(mask, self._close(child, depth + 1, mask))
             if not mask.maybe:
@@ -105,19 +105,19 @@ class LinkTrace:
 
     def _scan(self, bucket: Any, mask: TritVector) -> TritVector:
         number = len(self.steps)
-        for sieved in self._trace.sieve(bucket):
-            links = self._trace.tree.leaves.members_of(sieved.leaf).values()
+        for candidate in self._trace.candidates(bucket):
+            links = self._trace.tree.leaves.members_of(candidate.leaf).values()
             found = mask.maybe & sum(1 << link for link in set(links))
-            if found and self._trace.is_found(sieved):
-                self._note(found, Why.FOUND, number)
+            if found and self._trace.is_found(candidate):
+                self._record(found, Why.FOUND, number)
                 mask = absorb(mask, TritVector(found, 0))
                 if not mask.maybe:
                     break
-        self._note(mask.maybe, Why.SEARCHED, number)
+        self._record(mask.maybe, Why.SEARCHED, number)
         return mask
 
-    def _note(self, links: int, why: Why, step: int) -> None:
-        """Keep *why* and where; that a link was searched for in vain says more than that nobody is behind a node."""
+    def _record(self, links: int, why: Why, step: int) -> None:
+        """Record the reason and step of each of *links*; CLOSED does not replace the result of an earlier search."""
         for link in range(links.bit_length()):
             if links >> link & 1 and not (why is Why.CLOSED and link in self._last):
                 self._last[link] = why, step

@@ -1,8 +1,8 @@
 """Results of searches in the tree, and trits: the knowledge of a broker about a link before the search ends [LM,
 operators].
 
-YES: a match over this link is certain. NO: none can be reached. MAYBE: search on. A vector of trits is two integers
-with one bit per link; a link with neither bit is NO, so vectors have no length of their own.
+YES: a match over this link is certain. NO: there is none. MAYBE: search on. A vector of trits is two integers with one
+bit per link; a link with neither bit is NO, so vectors have no length of their own.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ NOWHERE: Final = TritVector(0, 0)
 
 
 def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
-    """Knowledge about two branches of which an event takes exactly one: what is equal stays, the rest is MAYBE."""
+    """Combine two branches of which an event takes exactly one: equal trits stay, all others become MAYBE."""
     yes = a.yes & b.yes
     return TritVector(yes, (a.reach | b.reach) & ~yes)
 
 
 def parallel_combine(a: TritVector, b: TritVector) -> TritVector:
-    """Knowledge about two branches that are both searched: the more hopeful of the two trits."""
+    """Combine two branches that are both searched: the more hopeful of the two trits."""
     yes = a.yes | b.yes
     return TritVector(yes, (a.maybe | b.maybe) & ~yes)
 
 
 def refine(mask: TritVector, annotation: TritVector) -> TritVector:
-    """*mask* at a node with *annotation*: only a MAYBE can change."""
+    """Return *mask* at a node with *annotation*: only a MAYBE can change."""
     return TritVector(mask.yes | (mask.maybe & annotation.yes), mask.maybe & annotation.maybe)
 
 
 def absorb(mask: TritVector, found: TritVector) -> TritVector:
-    """*mask* after a branch was searched with the result *found*: its YES turns a MAYBE into YES."""
+    """Return *mask* after a branch was searched with the result *found*: its YES turns a MAYBE into YES."""
     return TritVector(mask.yes | (mask.maybe & found.yes), mask.maybe & ~found.yes)
 
 
 def close(mask: TritVector) -> TritVector:
-    """*mask* after the last branch: what nobody has confirmed is NO."""
+    """Return *mask* after the last branch: every remaining MAYBE becomes NO."""
     return TritVector(mask.yes, 0)
 
 
 def parse_trits(text: str) -> TritVector:
-    """Read one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
+    """Parse one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
     yes = maybe = 0
     for link, letter in enumerate(text):
         if letter == "Y":
@@ -67,21 +67,21 @@ def parse_trits(text: str) -> TritVector:
 
 
 def format_trits(trits: TritVector, links: int) -> str:
-    """The first *links* trits as letters, link 0 first."""
+    """Return the first *links* trits as letters, link 0 first."""
     return "".join("Y" if trits.yes >> link & 1 else "M" if trits.maybe >> link & 1 else "N" for link in range(links))
 
 
 class LinkDecision(NamedTuple):
-    """The outcome of link matching for one event."""
+    """The result of link matching for one event."""
 
     yes: int
     """The links that need a copy, one bit each."""
     steps: int
-    """The forks and buckets visited."""
+    """The number of forks and buckets visited."""
 
 
 class RouteResult(NamedTuple):
-    """The local subscriptions and the links that an event goes to."""
+    """The local subscriptions and the links that match an event."""
 
     numbers: list[int]
     """The local subscriptions that match."""
@@ -90,7 +90,7 @@ class RouteResult(NamedTuple):
 
 
 class MatchResult(NamedTuple):
-    """The outcome of `route` in the content trees of one event."""
+    """The result of `route` in the content trees of one event."""
 
     numbers: list[int]
     """The local subscriptions that match."""
@@ -99,25 +99,25 @@ class MatchResult(NamedTuple):
 
 
 class AttributeUse(NamedTuple):
-    """How some leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
+    """How the leaves of a bucket use one attribute, as far as the path to the bucket does not settle it."""
 
     tested: int
-    """Leaves that test it."""
+    """The number of leaves that test it."""
     cuts: list[float] | None
-    """Where their number intervals begin and end, each as often as it does; None if nobody asks for numbers."""
+    """The bounds of their number intervals, with repetitions; None if no test is for numbers."""
     strings: list[int] | None
-    """The strings they name, in the order in which they appear; None if nobody asks for strings."""
+    """The strings they name, in order of first use; None if no test is for strings."""
     booleans: bool
 
 
 class TreeSize(NamedTuple):
-    """How large a tree is."""
+    """The size of a tree."""
 
     subscriptions: int
     leaves: int
-    """Different predicates, by topic filter."""
+    """Distinct predicates, by topic filter."""
     buckets: int
     nodes: int
     """Nodes of the topic tree, forks and buckets."""
     bytes: int
-    """Bytes taken; the numbers of the subscriptions and the texts of their topic filters are the caller's."""
+    """Memory, without the numbers of the subscriptions and the texts of their topic filters, which the caller owns."""

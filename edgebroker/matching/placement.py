@@ -1,4 +1,4 @@
-"""Where a subscription sits in the tree, how each of its tests is settled there, and what finding it costs."""
+"""The place of a subscription in the tree, how each of its tests is settled there, and the cost of reaching it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from edgebroker.predicate import ElementaryTest, Predicate
 
 
 class SettlementKind(Enum):
-    """By what a test is settled for an event that has come to its bucket."""
+    """How a test is settled for an event that has reached the bucket."""
 
     PATH = "path"
-    """By an edge on the way, which accepts just what the test does."""
+    """By an edge on the path, which accepts exactly the values of the test."""
     CELLS = "cells"
     """By the cell of the event's value: the test accepts all of each of its cells."""
     LOOSE = "loose"
-    """By looking at the value: the test accepts a part of some cell only. The column leaves most others out."""
+    """By comparing the value: the test accepts only a part of some cell. The column excludes most other values."""
     UNCUT = "uncut"
-    """By looking at the value: the bucket has no column for the attribute."""
+    """By comparing the value: the bucket has no column for the attribute."""
 
     @property
     def is_verified(self) -> bool:
-        """Whether the value itself must be looked at."""
+        """Whether the value itself must be compared."""
         return self in (SettlementKind.LOOSE, SettlementKind.UNCUT)
 
 
 class TestState(NamedTuple):
-    """How one test of a leaf stands in the leaf's bucket."""
+    """How one test of a leaf is settled in the leaf's bucket."""
 
     settled: SettlementKind
     column: int
-    """The column that has its cells, or -1."""
+    """The column with its cells, or -1."""
     cells: int
-    """Those that it covers, one bit each."""
+    """The cells that it covers, one bit each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class PathStep:
     """One edge of a path."""
 
     attribute: str
-    """What the fork tests; "" if it tests nothing and spreads what nothing tells apart."""
+    """The attribute that the fork tests; "" if it only spreads predicates that no test distinguishes."""
     label: str
     reason: str
     """Why the predicate took a `*` edge; "" for any other edge."""
     edges: int
-    """How many lead away from the fork."""
+    """The number of edges of the fork."""
     leaves: int
-    """How many leaves lie behind this one."""
+    """The number of leaves behind this edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class PlacedTest:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one predicate of a subscription sits."""
+    """The place of one predicate of a subscription."""
 
     predicate: Predicate
     topic_filter: str
@@ -73,45 +73,45 @@ class Placement:
     """From the root of the topic filter's content tree to the bucket."""
     tests: tuple[PlacedTest, ...]
     members: int
-    """Subscriptions that share the leaf, this one among them."""
+    """Subscriptions that share the leaf, this one included."""
     leaves: int
-    """Leaves in the bucket, this one among them."""
+    """Leaves in the bucket, this one included."""
     columns: tuple[str, ...]
     """The attributes by whose cells the bucket is searched."""
 
     @property
     def steps(self) -> int:
-        """Forks and buckets on the way, the last bucket among them."""
+        """Forks and buckets on the path, the last bucket included."""
         return len(self.turns) + 1
 
     @property
     def is_verified(self) -> bool:
-        """Whether an event that the columns leave over must be compared with the predicate."""
+        """Whether an event that the columns do not exclude must be compared with the predicate."""
         return any(placed.settled.is_verified for placed in self.tests)
 
     @property
     def is_certain(self) -> bool:
-        """Whether every event that comes to the bucket satisfies the predicate."""
+        """Whether every event that reaches the bucket satisfies the predicate."""
         return all(placed.settled is SettlementKind.PATH for placed in self.tests)
 
     @property
     def has_few_neighbours(self) -> bool:
-        """Whether the bucket is so small that it has no columns."""
+        """Whether the bucket is too small to have columns."""
         return not self.columns and self.leaves < CUT_FIRST
 
 
 def placements(tree: Pst, number: int) -> tuple[Placement, ...]:
-    """Where each predicate of subscription *number* sits.
+    """Return the place of each predicate of subscription *number*.
 
-    None for one without content filter: it hangs on the topic filter itself. Raises KeyError if there is no such
-    subscription.
+    Empty for a subscription without content filter, which is on the topic filter itself. Raises KeyError if there is no
+    such subscription.
     """
     end = tree.end_of(number)
     return tuple(_placement(tree, end.text, leaf) for leaf in tree.leaves.leaves_of(number))
 
 
-def standing(bucket: Any, test: ElementaryTest) -> TestState:
-    """How *test*, of a leaf in *bucket*, stands there."""
+def state_of_test(bucket: Any, test: ElementaryTest) -> TestState:
+    """Return how *test*, of a leaf in *bucket*, is settled there."""
     strings = bucket.leaves.strings
     attribute = bucket.leaves.names.numbers[test.attribute]
     node = bucket
@@ -130,7 +130,7 @@ def standing(bucket: Any, test: ElementaryTest) -> TestState:
 
 
 def path_to(node: Any) -> list[Any]:
-    """The nodes from the root of the content tree down to *node*, both included."""
+    """Return the nodes from the root of the content tree down to *node*, both included."""
     path = [node]
     while path[-1].parent is not None:
         path.append(path[-1].parent)
@@ -144,15 +144,15 @@ def _placement(tree: Pst, topic_filter: str, leaf: int) -> Placement:
     return Placement(
         predicate,
         topic_filter,
-        tuple(_turn(leaves, node, predicate) for node in path_to(bucket)[1:]),
-        tuple(PlacedTest(test, standing(bucket, test).settled) for test in predicate),
+        tuple(_path_step(leaves, node, predicate) for node in path_to(bucket)[1:]),
+        tuple(PlacedTest(test, state_of_test(bucket, test).settled) for test in predicate),
         len(leaves.members_of(leaf)),
         bucket.count,
         tuple(attribute_of(leaves, cells) for cells in bucket.columns),
     )
 
 
-def _turn(leaves: Any, node: Any, predicate: Predicate) -> PathStep:
+def _path_step(leaves: Any, node: Any, predicate: Predicate) -> PathStep:
     fork = node.parent
     edges = len(fork.children())
     if fork.cells is None:

@@ -1,7 +1,8 @@
-"""The tree as it is, for people: the topic tree, and below each topic filter the forks and buckets of its content tree.
+"""A portrait of the tree for display: the topic tree, and below each topic filter the forks and buckets of its content
+tree.
 
-A *sketch* is one node with what is said of it; its children are found when they are asked for, so that a large tree can
-be looked at from above. `lines` writes the sketches as indented text, `drawing` draws them.
+A *sketch* describes one node; its children are computed on demand, so that a large tree can be viewed from the top.
+`lines` returns the sketches as indented text, `drawing` draws them.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from edgebroker.matching.pst import Pst
 from edgebroker.topics import SEPARATOR
 
 LINES_MAX: Final = 200
-"""Lines of a portrait unless the caller says otherwise."""
+"""The default number of lines of a portrait."""
 FAMILY_MIN: Final = 8
 FAMILY_SHARE: Final = 4
-"""Where not everything fits, a node shows at most one of so many lines that are left as its children, or FAMILY_MIN."""
+"""If not everything fits, a node shows at most 1 / FAMILY_SHARE of the remaining lines as its children, or
+FAMILY_MIN.
+"""
 TRITS_SHOWN_MAX: Final = 64
-"""Links of which the trits are shown."""
+"""Links whose trits are shown."""
 CONTENT: Final = "(content)"
 INDENT: Final = "  "
 LABEL_MAX: Final = 60
-"""Characters of edge and indent beyond which the columns on the right give way."""
+"""Characters of edge and indent beyond which the columns on the right are not aligned."""
 
 
 class SketchKind(Enum):
-    """What a sketch shows."""
+    """The kind of node that a sketch describes."""
 
     LEVEL = "level"
     """Levels of topic filters."""
@@ -43,21 +46,21 @@ class SketchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """One node."""
+    """The description of one node."""
 
     kind: SketchKind
     label: str
-    """The words of the edge that leads here; CONTENT at the root of a content tree."""
+    """The text of the edge to this node; CONTENT at the root of a content tree."""
     words: str
-    """What is here; "" at levels where no topic filter ends."""
+    """The text for the node; "" at levels where no topic filter ends."""
     leaves: int
     """Leaves here and below; of levels: subscriptions that end here."""
     bytes: int
-    """What the node takes; 0 for levels, whose bytes are counted together."""
+    """The memory of the node; 0 for levels, whose bytes are counted together."""
     trits: TritVector | None
-    """What is known of each link here; None at levels where no topic filter ends."""
+    """The annotation; None at levels where no topic filter ends."""
     node: Any
-    """Of a level its number in the topic tree, -1 for `#`; else the fork or bucket."""
+    """Of a level its number in the topic tree, -1 for `#`; otherwise the fork or bucket."""
     end: End | None
     """Of a level: the topic filter that ends here."""
 
@@ -72,15 +75,15 @@ class Portrait:
 
     @property
     def census(self) -> TreeSize:
-        """How large the tree is."""
+        """The size of the tree."""
         return self._tree.census()
 
     def roots(self) -> list[Sketch]:
-        """What leads away from the root of the topic tree."""
+        """Return the sketches of the first topic levels."""
         return [self._level(*edge) for edge in self._tree.topics.children()]
 
     def children(self, sketch: Sketch) -> list[Sketch]:
-        """What leads away from *sketch*, edges with values before `*`; of levels the content tree first."""
+        """Return the children of *sketch*, edges with values before `*`; of levels the content tree first."""
         if sketch.kind is SketchKind.LEVEL:
             content = sketch.end.content if sketch.end else None
             found = [] if content is None else [self._node(content.root)]
@@ -90,7 +93,7 @@ class Portrait:
         return []
 
     def walk(self) -> Iterator[tuple[int, Sketch]]:
-        """All sketches and their depths, a node before its children."""
+        """Iterate over all sketches with their depths, a node before its children."""
         stack = [(0, sketch) for sketch in reversed(self.roots())]
         while stack:
             depth, sketch = stack.pop()
@@ -98,13 +101,14 @@ class Portrait:
             stack += [(depth + 1, child) for child in reversed(self.children(sketch))]
 
     def trits(self, sketch: Sketch) -> str:
-        """The trits of *sketch* as letters; "" where there are none."""
+        """Return the trits of *sketch* as letters; "" if it has none."""
         return "" if sketch.trits is None else format_trits(sketch.trits, min(self.links, TRITS_SHOWN_MAX))
 
     def lines(self, lines_max: int = LINES_MAX) -> list[str]:
-        """The tree as indented text, and its size.
+        """Return the tree as indented text, followed by its size.
 
-        lines_max: for the nodes. If there are more, those near the root are shown, and how many edges are not.
+        lines_max: limit for the nodes. If there are more, those near the root are shown, with the number of edges not
+        shown.
         """
         everything = list(islice(self.walk(), lines_max + 1))
         rows = [(depth, sketch, 0) for depth, sketch in everything]
@@ -113,30 +117,32 @@ class Portrait:
         return [*self._aligned(rows), *summary(self.census)]
 
     def _overview(self, lines_max: int) -> list[tuple[int, Sketch, int]]:
-        """Depth, sketch and number of edges not shown, of the nodes nearest to the root, a node before its children."""
+        """Return depth, sketch and number of edges not shown, of the nodes nearest to the root, a node before its
+        children.
+        """
         left = lines_max
         shown_below: dict[int, list[_OverviewNode]] = {}
         top = _OverviewNode(None, 0)
-        waiting = deque([top])
-        while waiting and left > 0:
-            place = waiting.popleft()
-            family = self.roots() if place.sketch is None else self.children(place.sketch)
+        queue = deque([top])
+        while queue and left > 0:
+            item = queue.popleft()
+            family = self.roots() if item.sketch is None else self.children(item.sketch)
             kept = family[: min(left, max(FAMILY_MIN, left // FAMILY_SHARE))]
             left -= len(kept)
-            place.hidden = len(family) - len(kept)
+            item.hidden = len(family) - len(kept)
             below = [_OverviewNode(child, 0) for child in kept]
-            shown_below[id(place)] = below
-            waiting += below
-        for place in waiting:
-            assert place.sketch is not None
-            place.hidden = len(self.children(place.sketch))
+            shown_below[id(item)] = below
+            queue += below
+        for item in queue:
+            assert item.sketch is not None
+            item.hidden = len(self.children(item.sketch))
         rows = []
-        stack = [(0, place) for place in reversed(shown_below[id(top)])]
+        stack = [(0, item) for item in reversed(shown_below[id(top)])]
         while stack:
-            depth, place = stack.pop()
-            assert place.sketch is not None
-            rows.append((depth, place.sketch, place.hidden))
-            stack += [(depth + 1, below) for below in reversed(shown_below.get(id(place), []))]
+            depth, item = stack.pop()
+            assert item.sketch is not None
+            rows.append((depth, item.sketch, item.hidden))
+            stack += [(depth + 1, below) for below in reversed(shown_below.get(id(item), []))]
         return rows
 
     def _aligned(self, rows: list[tuple[int, Sketch, int]]) -> Iterator[str]:
@@ -150,7 +156,7 @@ class Portrait:
             yield f"{head:<{wide}}  {trits}{', '.join(words)}".rstrip()
 
     def _level(self, level: str, node: int, end: int) -> Sketch:
-        """The level, together with those below it as long as there is one only and no topic filter ends."""
+        """Return the sketch of a level, merged with those below it while there is only one and no topic filter ends."""
         text = level
         while end < 0:
             edges = self._edges(node)
@@ -158,9 +164,11 @@ class Portrait:
                 break
             level, node, end = edges[0]
             text += SEPARATOR + level
-        hung = self._tree.ends[end] if end >= 0 else None
-        count = hung.subscriptions if hung else 0
-        return Sketch(SketchKind.LEVEL, shown(text) or '""', _end_words(hung), count, 0, _end_trits(hung), node, hung)
+        found = self._tree.ends[end] if end >= 0 else None
+        count = found.subscriptions if found else 0
+        return Sketch(
+            SketchKind.LEVEL, shown(text) or '""', _end_words(found), count, 0, _end_trits(found), node, found
+        )
 
     def _edges(self, node: int) -> list[tuple[str, int, int]]:
         edges: list[tuple[str, int, int]] = self._tree.topics.children(node) if node >= 0 else []
@@ -188,7 +196,7 @@ class _OverviewNode:
 
 
 def summary(census: TreeSize) -> list[str]:
-    """The size of a tree in two lines."""
+    """Return the size of a tree in two lines."""
     each = f", {census.bytes / census.subscriptions:,.0f} for each subscription" if census.subscriptions else ""
     return [
         f"{_counted(census.subscriptions, 'subscription')} with {_counted(census.leaves, 'leaf', 'leaves')} "

@@ -1,8 +1,7 @@
 """The parallel search tree (PST) of a node: all subscriptions, by topic filter and content.
 
-Topic levels are the first attributes of the tree (`topictree`): the end of each topic filter is a factored sub-tree
-[LM 2.8]. What hangs there is a set of plain subscriptions and a content tree (`content`), whose nodes carry the trits
-of link matching.
+Topic levels are the first attributes of the tree (`topictree`): the end of each topic filter is a factored sub-tree [LM
+2.8]. It has a set of plain subscriptions and a content tree (`content`), whose nodes carry the trits of link matching.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from edgebroker.predicate import Attributes, Predicate
 from edgebroker.topics import TopicFilter
 
 _decision = tuple.__new__
-"""Makes a Decision in half the time of its own constructor."""
+"""Creates a LinkDecision in half the time of its own constructor."""
 
 
 class Pst:
     """Subscriptions by number, found by topic and content."""
 
     def __init__(self, kernel: ModuleType | None = None, bucket_max: int | None = None) -> None:
-        """kernel: `matching.reference` or `matching.compiled` instead of the one this process runs.
+        """kernel: `matching.reference` or `matching.compiled` instead of that of this process.
 
-        bucket_max: predicates tested in place before the tree branches, at most BUCKET_LIMIT; None: as suits it.
+        bucket_max: predicates tested in place before the tree branches, at most BUCKET_LIMIT; None: the kernel's
+        default.
         """
         self.kernel: Any = kernel or chosen_kernel
         self._bucket_max = bucket_max or self.kernel.BUCKET_MAX
@@ -38,8 +38,9 @@ class Pst:
         self.topics = self.kernel.TopicTree()
         self.ends: list[End | None] = []  # by number
         self.epoch = 0
-        """Grows with every change that makes resolutions worthless: not when a subscription comes or goes whose content
-        filter tests what others on its topic filter test too."""
+        """Grows with every change that invalidates resolutions. A subscription whose content filter tests only
+        attributes that others on its topic filter test does not change it.
+        """
         self._plain: dict[int, End] = {}
         self._filtered = 0
         self._reordered: dict[int, Content] = {}  # by end: content trees whose order is being changed
@@ -60,19 +61,19 @@ class Pst:
 
     @property
     def pattern_work(self) -> int:
-        """What `LIKE` patterns took so far in searches, in units of about a microsecond."""
+        """The cost of `LIKE` patterns in searches so far, in units of about a microsecond."""
         return int(self.leaves.pattern_work)
 
     @property
     def too_long(self) -> int:
-        """Texts in events that were too long for the patterns of a test, once for each test that asked."""
+        """The number of texts in events that were too long for patterns, once for each test."""
         return int(self.leaves.too_long)
 
     def insert(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], link: int = 0) -> End:
         """Add subscription *number*, to be reached over *link*, for events that some predicate accepts.
 
-        No predicate at all never matches; an empty one always does. Returns the end on which it hangs. Raises
-        ValueError if *number* is in use or *link* is not between 0 and LINKS_MAX - 1.
+        An empty sequence of predicates never matches; an empty predicate always does. Returns the end of the topic
+        filter. Raises ValueError if *number* is in use or *link* is not between 0 and LINKS_MAX - 1.
         """
         if number in self:
             raise ValueError(f"subscription {number} is in the tree already")
@@ -96,7 +97,7 @@ class Pst:
             leaf = content.plant(made)
             if leaf != made:
                 self.leaves.destroy(made)
-                if number in self.leaves.members_of(leaf):  # two of its predicates are the same
+                if number in self.leaves.members_of(leaf):  # two of its predicates are equal
                     continue
             self.leaves.join(leaf, number, link, several)
             content.annotate(leaf)
@@ -106,7 +107,7 @@ class Pst:
         return end
 
     def remove(self, number: int) -> End:
-        """Take out subscription *number*; return the end on which it hung. Raises KeyError if there is none."""
+        """Remove subscription *number*; return the end of its topic filter. Raises KeyError if there is none."""
         end = self._plain.pop(number, None)
         if end is not None:
             self.epoch += end.remove_plain(number)
@@ -121,7 +122,7 @@ class Pst:
         return end
 
     def end_of(self, number: int) -> End:
-        """The end on which subscription *number* hangs. Raises KeyError if there is none."""
+        """Return the end of subscription *number*'s topic filter. Raises KeyError if there is none."""
         end = self._plain.get(number)
         if end is None:
             leaves = self.leaves.leaves_of(number)
@@ -132,13 +133,13 @@ class Pst:
         return end
 
     def resolve(self, topic: str) -> Resolution:
-        """What the topic name *topic* means now."""
+        """Resolve the topic name *topic*."""
         ends = self.ends
         found = tuple([ends[number] for number in self._topic_ends(topic)])
         return Resolution(self.epoch, found, self.leaves.names.values)
 
     def match(self, resolution: Resolution, attributes: Attributes) -> list[int]:
-        """The subscriptions with content filter that accept an event with *attributes*, each once [LM 2.2].
+        """Return the subscriptions with content filter that accept an event with *attributes*, each once [LM 2.2].
 
         Raises ValueError if *resolution* is from another epoch.
         """
@@ -150,7 +151,9 @@ class Pst:
         return found
 
     def decide(self, resolution: Resolution, attributes: Attributes, mask: int) -> LinkDecision:
-        """The links of *mask* (one bit each) over which some subscription matches [LM 2.6]. Errors as for `match`."""
+        """Return the links of *mask* (one bit each) over which a subscription matches [LM 2.6]. Errors as for
+        `match`.
+        """
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
         before = self.leaves.steps
@@ -160,7 +163,9 @@ class Pst:
         return _decision(LinkDecision, (yes, self.leaves.steps - before))
 
     def route(self, resolution: Resolution, attributes: Attributes, mask: int, local: int = 0) -> RouteResult:
-        """`match` for the subscriptions over the link *local*, and `decide` for the links of *mask*, in one walk."""
+        """As `match` for the subscriptions over the link *local*, and `decide` for the links of *mask*, in one
+        search.
+        """
         if resolution.epoch != self.epoch:
             raise ValueError(f"resolved in epoch {resolution.epoch}, the tree is in {self.epoch}")
         yes = resolution.plain_links & mask
@@ -170,11 +175,13 @@ class Pst:
 
     @property
     def is_reordering(self) -> bool:
-        """Whether `tend` has something to do."""
+        """Whether `tend` has work to do."""
         return bool(self._reordered)
 
     def tend(self) -> None:
-        """Do one bounded step of maintenance. Every change does one too where it happens; this is for idle times."""
+        """Do one bounded step of maintenance. Every change does one too, in its own content tree; this one is for idle
+        times.
+        """
         for number, content in self._reordered.items():
             self._tend(number, content)
             break

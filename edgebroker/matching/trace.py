@@ -1,7 +1,8 @@
-"""What one event does in the tree: the edges it takes and leaves, the predicates compared in vain, and who is found.
+"""The search of one event in the tree, step by step: the edges it takes and rejects, the predicates compared, the
+matches.
 
-The searches of the kernels say what they find, not how. Here they are walked again, node by node in the same order,
-with what either kernel shows of its tree; finding the same in the same number of steps is a law of the tests.
+The kernels return only results. Here their searches are repeated, node by node in the same order, on either kernel's
+tree; the tests check that results and number of steps are equal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.matching.ends import End, Resolution
 from edgebroker.matching.growth import STAR
 from edgebroker.matching.labels import attribute_of, label_of
-from edgebroker.matching.placement import TestState, path_to, standing
+from edgebroker.matching.placement import TestState, path_to, state_of_test
 from edgebroker.matching.pst import Pst
 from edgebroker.matching.reference.events import INSIDE, Event
 from edgebroker.predicate import Attributes, ElementaryTest, Predicate, Value
@@ -29,12 +30,12 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class PredicateComparison:
-    """A predicate that the columns left over and that was compared with the event."""
+    """A predicate that the columns did not exclude and that was compared with the event."""
 
     numbers: tuple[int, ...]
-    """The subscriptions that have it."""
+    """The subscriptions with this predicate."""
     failed: ElementaryTest | None
-    """The first of its tests that the event fails; None if it matches."""
+    """The first of its tests that fails; None if the predicate matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +47,23 @@ class SearchStep:
     depth: int
     topic_filter: str
     label: str
-    """Of the edge that led here; "" at the root of a content tree."""
+    """Of the edge to this node; "" at the root of a content tree."""
     leaves: int
-    """How many lie here and below."""
+    """The number of leaves here and below."""
     attribute: str = ""
-    """Of a fork: what it tests; "" if nothing."""
+    """Of a fork: the attribute it tests; "" if none."""
     value: Value = None
-    """Of a fork: what the event has there."""
+    """Of a fork: the event's value of the attribute."""
     edges: tuple[Edge, ...] = ()
     """Of a fork, in the order of the search."""
     columns: tuple[str, ...] = ()
     """Of a bucket: the attributes by whose cells it was searched."""
     left: int = 0
-    """Of a bucket: how many leaves the columns left over."""
+    """Of a bucket: the number of leaves that the columns did not exclude."""
     decided: tuple[int, ...] = ()
-    """Of a bucket: the subscriptions that match without a look at their predicates."""
+    """Of a bucket: the subscriptions that match without a comparison."""
     compared: tuple[PredicateComparison, ...] = ()
-    """Of a bucket: the predicates looked at."""
+    """Of a bucket: the predicates compared."""
 
     @property
     def is_fork(self) -> bool:
@@ -71,40 +72,40 @@ class SearchStep:
 
     @property
     def in_vain(self) -> tuple[PredicateComparison, ...]:
-        """The comparisons that found nothing."""
+        """The comparisons that failed."""
         return tuple(one for one in self.compared if one.failed is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class PredicateFate:
-    """How the search dealt with one predicate of one subscription."""
+    """The result of the search for one predicate of one subscription."""
 
     predicate: Predicate
     step: int
-    """The step at which it was decided."""
+    """The step that decided it."""
     edge: str = ""
-    """The edge towards it that was not taken."""
+    """The edge on its path that was not taken."""
     column: str = ""
-    """The attribute by whose cells it was left out."""
+    """The attribute by whose cells it was excluded."""
     failed: ElementaryTest | None = None
-    """The test that failed when it was compared."""
+    """The test that failed in the comparison."""
 
     @property
     def matches(self) -> bool:
-        """Whether the event was accepted."""
+        """Whether the predicate accepted the event."""
         return not self.edge and not self.column and self.failed is None
 
 
 class _Visit(NamedTuple):
-    """What is known of a node that the search visits."""
+    """The visit of a node."""
 
     step: int
     is_doubtful: bool
-    """Whether nothing is settled by the way here: the event's value lies between two floats, inside a cell."""
+    """Whether the path settles nothing, because the event's value lies between two floats, inside a cell."""
 
 
 class _Candidate(NamedTuple):
-    """A leaf that the columns of its bucket left over."""
+    """A leaf that the columns of its bucket did not exclude."""
 
     leaf: int
     is_verified: bool
@@ -120,9 +121,9 @@ class SearchTrace:
         self.resolution: Resolution = tree.resolve(topic)
         self.steps: list[SearchStep] = []
         self.numbers: dict[int, None] = dict.fromkeys(self.resolution.plain)
-        """The subscriptions that match, in the order in which they are found."""
+        """The subscriptions that match, in the order of the search."""
         self._event = Event(tree.leaves, attributes)
-        self._seen: dict[int, _Visit] = {}  # by id of the node
+        self._visits: dict[int, _Visit] = {}  # by id of the node
         for end in self.resolution.ends:
             if end.content is not None:
                 self._search(end)
@@ -133,52 +134,52 @@ class SearchTrace:
         return self.resolution.ends
 
     def fates(self, number: int) -> tuple[PredicateFate, ...]:
-        """What became of each predicate of subscription *number*, on one of the topic filters that match.
+        """Return the result for each predicate of subscription *number*, on one of the topic filters that match.
 
-        None for a subscription without content filter. Raises KeyError if the topic filter of *number* does not match.
+        Empty for a subscription without content filter. Raises KeyError if the topic filter of *number* does not match.
         """
         if self.tree.end_of(number) not in self.ends:
             raise KeyError(number)
         return tuple(self._fate(leaf) for leaf in self.tree.leaves.leaves_of(number))
 
     def next_of(self, fork: Any) -> list[Any]:
-        """The children of *fork* that the event reaches, in the order of the search."""
+        """Return the children of *fork* that the event reaches, in the order of the search."""
         return [child for child in fork.children() if self.takes(fork, child)]
 
     def takes(self, fork: Any, child: Any) -> bool:
-        """Whether the event goes from *fork* on to *child*."""
+        """Return whether the event takes the edge from *fork* to *child*."""
         if child.edge == STAR or fork.cells is None:
             return True
         cell = self._event.cell(fork.cells)
         return cell == INSIDE or bool(child.edge >> cell & 1)
 
     def is_doubtful(self, node: Any) -> bool:
-        """Whether the way to *node*, which the search visits, settles nothing."""
-        return self._seen[id(node)].is_doubtful
+        """Return whether the path to *node*, which the search visits, settles nothing."""
+        return self._visits[id(node)].is_doubtful
 
-    def sieve(self, bucket: Any) -> Iterator[_Candidate]:
-        """The leaves that the columns of *bucket* leave over, by position."""
+    def candidates(self, bucket: Any) -> Iterator[_Candidate]:
+        """Iterate over the leaves that the columns of *bucket* do not exclude, by position."""
         cells = [self._event.cell(column) for column in bucket.columns]
         settled = INSIDE not in cells and not self.is_doubtful(bucket)
         for leaf in bucket.held():
-            stands = [standing(bucket, test) for test in self.tree.leaves.predicate(leaf)]
-            if all(_is_left(one, cells) for one in stands):
-                yield _Candidate(leaf, not settled or any(one.settled.is_verified for one in stands))
+            states = [state_of_test(bucket, test) for test in self.tree.leaves.predicate(leaf)]
+            if all(_is_possible(one, cells) for one in states):
+                yield _Candidate(leaf, not settled or any(one.settled.is_verified for one in states))
 
     def failed(self, predicate: Predicate) -> ElementaryTest | None:
-        """The first test of *predicate* that the event fails; None if it passes all."""
+        """Return the first test of *predicate* that the event fails; None if it passes all."""
         return next((test for test in predicate if not test.accepts(self.attributes.get(test.attribute))), None)
 
-    def is_found(self, sieved: _Candidate) -> bool:
-        """Whether a leaf that is left over accepts the event."""
-        return not sieved.is_verified or self.failed(self.tree.leaves.predicate(sieved.leaf)) is None
+    def is_found(self, candidate: _Candidate) -> bool:
+        """Return whether a candidate accepts the event."""
+        return not candidate.is_verified or self.failed(self.tree.leaves.predicate(candidate.leaf)) is None
 
     def _search(self, end: End) -> None:
         assert end.content is not None
         nodes = [(end.content.root, 0, False)]
         while nodes:
             node, depth, doubtful = nodes.pop()
-            self._seen[id(node)] = _Visit(len(self.steps) + 1, doubtful)
+            self._visits[id(node)] = _Visit(len(self.steps) + 1, doubtful)
             if isinstance(node, self.tree.kernel.Fork):
                 self.steps.append(self._fork_step(end, node, depth))
                 inside = node.cells is not None and self._event.cell(node.cells) == INSIDE
@@ -203,10 +204,10 @@ class SearchTrace:
 
     def _bucket_step(self, end: End, bucket: Any, depth: int) -> SearchStep:
         leaves = self.tree.leaves
-        sieved = list(self.sieve(bucket))
+        candidates = list(self.candidates(bucket))
         decided: list[int] = []
         compared = []
-        for one in sieved:
+        for one in candidates:
             numbers = tuple(leaves.members_of(one.leaf))
             failed = self.failed(leaves.predicate(one.leaf)) if one.is_verified else None
             if one.is_verified:
@@ -222,7 +223,7 @@ class SearchTrace:
             label_to(leaves, bucket),
             bucket.count,
             columns=tuple(attribute_of(leaves, cells) for cells in bucket.columns),
-            left=len(sieved),
+            left=len(candidates),
             decided=tuple(decided),
             compared=tuple(compared),
         )
@@ -232,20 +233,20 @@ class SearchTrace:
         predicate, bucket = leaves.predicate(leaf), leaves.home(leaf)
         for node in path_to(bucket)[1:]:
             if not self.takes(node.parent, node):
-                return PredicateFate(predicate, self._seen[id(node.parent)].step, edge=label_to(leaves, node))
-        step = self._seen[id(bucket)].step
+                return PredicateFate(predicate, self._visits[id(node.parent)].step, edge=label_to(leaves, node))
+        step = self._visits[id(bucket)].step
         cells = [self._event.cell(column) for column in bucket.columns]
         for test in predicate:
-            if not _is_left(standing(bucket, test), cells):
+            if not _is_possible(state_of_test(bucket, test), cells):
                 return PredicateFate(predicate, step, column=test.attribute)
         return PredicateFate(predicate, step, failed=self.failed(predicate))
 
 
 def label_to(leaves: Any, node: Any) -> str:
-    """The words of the edge that leads to *node*; "" at the root of a content tree."""
+    """Return the text of the edge to *node*; "" at the root of a content tree."""
     return "" if node.parent is None else label_of(leaves, node.parent.cells, node.edge)
 
 
-def _is_left(stands: TestState, cells: list[int]) -> bool:
-    """Whether a test that *stands* so is compatible with the *cells* of the event's values, by column."""
-    return stands.column < 0 or cells[stands.column] == INSIDE or bool(stands.cells >> cells[stands.column] & 1)
+def _is_possible(state: TestState, cells: list[int]) -> bool:
+    """Return whether a test in *state* is compatible with the *cells* of the event's values, by column."""
+    return state.column < 0 or cells[state.column] == INSIDE or bool(state.cells >> cells[state.column] & 1)

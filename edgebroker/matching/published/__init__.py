@@ -1,5 +1,5 @@
-"""The tree as published [LM]: what the experiments run, and what the worked examples of the source are checked on.
+"""The tree as published [LM], used by the experiments and checked against the worked examples of the paper.
 
-It is written to be read, in plain Python, and knows only what the source knows: subscriptions of one conjunction each
-over a fixed list of attributes, and links. The optimisations of the source are switches, off unless asked for.
+It is plain Python written for readability, with only the concepts of the paper: subscriptions of one conjunction each
+over a fixed list of attributes, and links. The optimisations of the paper are options, off by default.
 """

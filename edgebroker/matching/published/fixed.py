@@ -1,8 +1,7 @@
 """A search tree over content alone with a fixed order of attributes, and its factoring by index attributes [LM].
 
-A subscription that leaves an index attribute untested goes into the trees of all its values. There may be more
-values than subscriptions name. Those that none names share one tree, which holds only the copies with `*`: its
-value is OTHER.
+A subscription that leaves an index attribute untested is inserted into the trees of all its values. Values that no
+subscription names share one tree, which has only these copies with `*`: its value is OTHER.
 """
 
 from __future__ import annotations
@@ -21,63 +20,63 @@ from edgebroker.predicate import Attributes, ElementaryTest, Predicate, Value
 
 
 class OtherValue(Enum):
-    """The value that stands for all that no subscription names."""
+    """The value that stands for all values that no subscription names."""
 
     OTHER = "other"
 
 
 IndexKey: TypeAlias = tuple[Key | OtherValue, ...]
-"""One value per index attribute: the name of a tree."""
+"""One value per index attribute: identifies a tree."""
 
 
 class FactorTable:
-    """Which trees a subscription belongs in, and which one an event is looked up in."""
+    """Chooses the trees of a subscription, and the one in which an event is searched."""
 
     def __init__(self, index_attributes: int) -> None:
-        self._named: list[Counter[Key]] = [Counter() for _ in range(index_attributes)]
-        """For each index attribute: how many subscriptions name a value."""
+        self._counts: list[Counter[Key]] = [Counter() for _ in range(index_attributes)]
+        """For each index attribute: value -> the number of subscriptions that name it."""
 
     def name(self, labels: Sequence[Key]) -> list[tuple[int, Key]]:
         """Count the values that *labels* (key or STAR) name; return those that are new, by index attribute."""
-        fresh = [(at, key) for at, key in _keys(labels) if not self._named[at][key]]
+        new = [(at, key) for at, key in _keys(labels) if not self._counts[at][key]]
         for at, key in _keys(labels):
-            self._named[at][key] += 1
-        return fresh
+            self._counts[at][key] += 1
+        return new
 
     def forget(self, labels: Sequence[Key]) -> list[tuple[int, Key]]:
-        """Undo `name`; return the values that nobody names any more."""
-        gone = []
+        """Undo `name`; return the values that no subscription names any more."""
+        unused = []
         for at, key in _keys(labels):
-            self._named[at][key] -= 1
-            if not self._named[at][key]:
-                del self._named[at][key]
-                gone.append((at, key))
-        return gone
+            self._counts[at][key] -= 1
+            if not self._counts[at][key]:
+                del self._counts[at][key]
+                unused.append((at, key))
+        return unused
 
     def trees_of(self, labels: Sequence[Key]) -> Iterator[IndexKey]:
-        """The trees that a subscription belongs in, with *labels* (key or STAR) for its index attributes."""
-        everywhere = [(*named, OtherValue.OTHER) for named in self._named]
+        """Iterate over the trees of a subscription with *labels* (key or STAR) for its index attributes."""
+        everywhere = [(*counts, OtherValue.OTHER) for counts in self._counts]
         return product(*(everywhere[at] if key is STAR else (key,) for at, key in enumerate(labels)))
 
     def tree_for(self, values: Sequence[Value]) -> IndexKey:
-        """The tree for events with *values* of the index attributes."""
-        keys = zip(map(key_of, values), self._named, strict=True)
-        return tuple(key if key in named else OtherValue.OTHER for key, named in keys)
+        """Return the tree for events with *values* of the index attributes."""
+        keys = zip(map(key_of, values), self._counts, strict=True)
+        return tuple(key if key in counts else OtherValue.OTHER for key, counts in keys)
 
 
 def _keys(labels: Sequence[Key]) -> list[tuple[int, Key]]:
-    """The values that are named, by index attribute."""
+    """Return the values that are named, by index attribute."""
     return [(at, key) for at, key in enumerate(labels) if key is not STAR]
 
 
 @dataclass(frozen=True, slots=True)
 class Optimisations:
-    """What the source offers on top of the plain tree [LM, optimisations]. The order of attributes is the caller's."""
+    """The optimisations of the paper [LM, optimisations]. The caller chooses the order of attributes."""
 
     index_attributes: int = 0
-    """Factoring: the first attributes, as many as this, choose a tree instead of being tested in it."""
+    """Factoring: this many first attributes choose a tree and are not tested in it."""
     trivial_test_elimination: bool = False
-    """No node for an attribute that none of the predicates below tests."""
+    """There is no node for an attribute that no predicate below tests."""
     delayed_branching: bool = False
     """A `*` edge is not followed if the event fails an equality test that every predicate below it makes."""
 
@@ -86,7 +85,7 @@ PLAIN = Optimisations()
 
 
 class FixedSubscription(NamedTuple):
-    """One conjunction, and where its subscriber is."""
+    """One conjunction, and the links to its subscribers."""
 
     number: int
     predicate: Predicate
@@ -103,7 +102,7 @@ class FixedPst:
         domains: Mapping[str, Sequence[Value]] | None = None,
         optimisations: Optimisations = PLAIN,
     ) -> None:
-        """domains: for some attributes, every value that events can have. Other values get undefined answers."""
+        """domains: for some attributes, all values that events can have. Results for other values are undefined."""
         self.names = tuple(names)
         self._optimisations = optimisations
         self._domains = {self.names.index(name): tuple(values) for name, values in (domains or {}).items()}
@@ -115,7 +114,7 @@ class FixedPst:
         return len(self._subscriptions)
 
     def insert(self, number: int, predicate: Predicate, links: int) -> None:
-        """Add subscription *number*, to be reached over *links* (one bit each), and annotate its path anew.
+        """Add subscription *number*, to be reached over *links* (one bit each), and update the annotations of its path.
 
         Raises ValueError if *number* is in use, if an attribute is not in *names*, or if an index attribute is tested
         for anything but one value.
@@ -123,30 +122,30 @@ class FixedPst:
         self._insert(FixedSubscription(number, predicate, links), annotate=True)
 
     def insert_all(self, subscriptions: Iterable[FixedSubscription]) -> None:
-        """Add many subscriptions and annotate once, at the end. Raises what `insert` raises."""
+        """Add many subscriptions and annotate once, at the end. Raises the errors of `insert`."""
         for subscription in subscriptions:
             self._insert(subscription, annotate=False)
         self.annotate()
 
     def remove(self, number: int) -> None:
-        """Take out subscription *number*. Raises KeyError if there is none."""
+        """Remove subscription *number*. Raises KeyError if there is none."""
         index, path = self._path(self._subscriptions.pop(number).predicate)
         for key in self._factoring.trees_of(index):
             self._trees[key].remove(path, number)
             if self._trees[key].root is None:
                 del self._trees[key]
-        for at, gone in self._factoring.forget(index):
-            # What is left in the trees of this value are copies of what the tree for unnamed values has as well.
-            for key in [key for key in self._trees if key[at] == gone]:
+        for at, unused in self._factoring.forget(index):
+            # The trees of this value contain only copies that the tree of OTHER has too.
+            for key in [key for key in self._trees if key[at] == unused]:
                 del self._trees[key]
 
     def annotate(self) -> None:
-        """Annotate everything from scratch."""
+        """Recompute all annotations."""
         for tree in self._trees.values():
             tree.annotate()
 
     def match(self, attributes: Attributes) -> tuple[list[int], int]:
-        """The subscriptions that accept an event, and the matching steps (centralised match)."""
+        """Return the subscriptions that accept an event, and the matching steps (centralised match)."""
         values = [attributes.get(name) for name in self.names]
         tree = self._tree_for(values)
         if tree is None:
@@ -156,7 +155,7 @@ class FixedPst:
         return found, steps
 
     def decide(self, attributes: Attributes, mask: int) -> SearchDecision:
-        """The links of *mask* that an event must take, and the matching steps (link matching).
+        """Return the links of *mask* that an event must take, and the matching steps (link matching).
 
         An event that no subscription of any index value can match takes one step.
         """
@@ -165,7 +164,8 @@ class FixedPst:
         return SearchDecision(0, 1) if tree is None else tree.decide(values, mask)
 
     def annotation(self, path: Sequence[Label] = ()) -> TritVector:
-        """The annotation of the node that *path*, the labels from the root on, leads to, in a tree without factoring.
+        """Return the annotation of the node at the end of *path*, the labels from the root on, in a tree without
+        factoring.
 
         Raises KeyError if there is no such node.
         """
@@ -177,11 +177,11 @@ class FixedPst:
         return node.annotation
 
     def roots(self) -> dict[IndexKey, Node]:
-        """The root of every tree: one, named `()`, without factoring."""
+        """Return the root of every tree; without factoring there is one, with the key `()`."""
         return {key: tree.root for key, tree in self._trees.items() if tree.root is not None}
 
     def count_nodes(self) -> int:
-        """How many nodes there are in all trees."""
+        """Return the number of nodes in all trees."""
         count = 0
         stack = list(self.roots().values())
         while stack:
@@ -196,22 +196,24 @@ class FixedPst:
         if number in self._subscriptions:
             raise ValueError(f"subscription {number} is in the tree already")
         index, path = self._path(predicate)
-        for at, fresh in self._factoring.name(index):
-            self._split_off(at, fresh, annotate=annotate)
+        for at, value in self._factoring.name(index):
+            self._add_value(at, value, annotate=annotate)
         self._subscriptions[number] = subscription
         for key in self._factoring.trees_of(index):
             self._tree(key).insert(path, number, links, annotate=annotate)
 
-    def _split_off(self, at: int, fresh: Key, *, annotate: bool) -> None:
-        """Give the value *fresh* of index attribute *at*, unnamed so far, trees with the copies that belong there."""
+    def _add_value(self, at: int, value: Key, *, annotate: bool) -> None:
+        """Create the trees of a new *value* of index attribute *at*, with copies of the subscriptions that do not test
+        it.
+        """
         for number, predicate, links in self._subscriptions.values():
             index, path = self._path(predicate)
             if index[at] is STAR:
-                for key in self._factoring.trees_of((*index[:at], fresh, *index[at + 1 :])):
+                for key in self._factoring.trees_of((*index[:at], value, *index[at + 1 :])):
                     self._tree(key).insert(path, number, links, annotate=annotate)
 
     def _path(self, predicate: Predicate) -> tuple[tuple[Key, ...], Path]:
-        """What *predicate* asks of the index attributes, and its path in the trees that this leads to."""
+        """Return the index labels of *predicate*, and its path in the trees that they choose."""
         labels = {self.names.index(test.attribute): label_of(test) for test in predicate}
         first = self._optimisations.index_attributes
         index: list[Key] = []
@@ -225,7 +227,7 @@ class FixedPst:
         return tuple(index), [(rank, labels.get(rank, STAR)) for rank in range(first, len(self.names))]
 
     def _tree(self, key: IndexKey) -> SearchTree:
-        """The tree of *key*, made if it is missing."""
+        """Return the tree of *key*, created if it is missing."""
         if key not in self._trees:
             self._trees[key] = SearchTree(
                 self._domains,
@@ -239,9 +241,9 @@ class FixedPst:
 
 
 def fewest_stars_first(names: Sequence[str], predicates: Iterable[Predicate]) -> tuple[str, ...]:
-    """*names* in the order in which *predicates* test them least seldom: the one tested most comes first.
+    """Return *names* ordered by the number of *predicates* that test them, the one tested most first.
 
-    Names tested equally often stay in their order [LM, attribute order].
+    Names tested equally often keep their order [LM, attribute order].
     """
     uses = dict.fromkeys(names, 0)
     for predicate in predicates:

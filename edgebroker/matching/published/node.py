@@ -1,7 +1,7 @@
 """The nodes of a tree and the labels of its edges.
 
-A branch tests one attribute, named by its *rank*, its place in the order of attributes. From it lead value edges and
-the `*` edge. Ranks grow on the way down, and a leaf has the greatest.
+A branch tests one attribute, identified by its *rank*, its place in the order of attributes. It has value edges and a
+`*` edge. Ranks grow on the way down, and a leaf has the greatest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgebroker.matching.outcomes import NOWHERE
 from edgebroker.predicate import Composite, ElementaryTest, Value
 
 Key: TypeAlias = int | float | str | tuple[bool] | Composite | None
-"""A value as edges are looked up: equal values have equal keys. A boolean is a tuple of one, because `True == 1`."""
+"""A value for lookup among edges: equal values have equal keys. A boolean is a tuple of one, because `True == 1`."""
 
 STAR: Final = None
 """The label of the edge to the predicates that do not test the attribute."""
@@ -22,7 +22,7 @@ Label: TypeAlias = Key | ElementaryTest
 """A key: the edge for exactly this value. A test: an edge for every value that it accepts. None is STAR."""
 
 Path: TypeAlias = Sequence[tuple[int, Label]]
-"""Ranks, growing, and the edge to take at each. Ranks that a path leaves out need no node."""
+"""Ranks, growing, and the edge to take at each. Ranks that are missing need no node."""
 
 Equality: TypeAlias = tuple[int, Key]
 """The test of the attribute of a rank for one value."""
@@ -32,19 +32,19 @@ LEAF: Final = 1 << 30
 
 
 def key_of(value: Value) -> Key:
-    """The key of *value*. That of NULL leads nowhere: no value edge is labelled None."""
+    """Return the key of *value*. That of NULL matches no value edge: none is labelled None."""
     return (value,) if isinstance(value, bool) else value
 
 
 def label_of(test: ElementaryTest) -> Label:
-    """The label of the edge for *test*."""
+    """Return the label of the edge for *test*."""
     if len(test.intervals) == 1 and not test.patterns and test.intervals[0].is_point:
         return key_of(test.intervals[0].low)
     return test
 
 
 class Leaf:
-    """The subscriptions of one predicate, and the links they are reached over."""
+    """The subscriptions of one predicate, and the links over which they are reached."""
 
     __slots__ = ("annotation", "members")
 
@@ -69,10 +69,10 @@ class Branch:
         self.star: Node | None = None
         self.annotation = NOWHERE
         self.shared: frozenset[Equality] = frozenset()
-        """The equality tests that every leaf below requires, from here on; empty without delayed branching."""
+        """The equality tests that all leaves below require, from this rank on; empty without delayed branching."""
 
     def taken(self, value: Value) -> list[Node]:
-        """The children to which the value edges for *value* lead."""
+        """Return the children of the value edges that *value* takes."""
         child = self.values.get(key_of(value))
         found = [] if child is None else [child]
         if self.tests:
@@ -80,13 +80,13 @@ class Branch:
         return found
 
     def child(self, label: Label) -> Node | None:
-        """The child at the end of the edge *label*."""
+        """Return the child at the end of the edge *label*, None if there is none."""
         if label is STAR:
             return self.star
         return self.tests.get(label) if isinstance(label, ElementaryTest) else self.values.get(label)
 
     def set_child(self, label: Label, child: Node | None) -> None:
-        """Let the edge *label* lead to *child*; None takes the edge away."""
+        """Set the child of the edge *label*; None removes the edge."""
         if label is STAR:
             self.star = child
         elif isinstance(label, ElementaryTest):
@@ -100,7 +100,7 @@ class Branch:
             self.values[label] = child
 
     def edges(self) -> Iterator[tuple[Label, Node]]:
-        """Every edge and where it leads."""
+        """Iterate over all edges with their children."""
         yield from self.values.items()
         yield from self.tests.items()
         if self.star is not None:

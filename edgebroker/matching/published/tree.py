@@ -1,9 +1,9 @@
-"""A parallel search tree: insertion, removal, annotation, and the two searches, for all matching predicates and
-for links alone [LM].
+"""A parallel search tree: insertion, removal, annotation, and the two searches, for all matching predicates and for
+links alone [LM].
 
-Both go depth first, value edges before the `*` edge. A matching step is a visit to a node.
+Both searches are depth-first, value edges before the `*` edge. A matching step is a visit to a node.
 
-For a given order of attributes the shape depends on the predicates in the tree alone, not on their history.
+For a given order of attributes the shape depends only on the predicates in the tree, not on their history.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from edgebroker.predicate import ElementaryTest, Value
 
 
 class SearchDecision(NamedTuple):
-    """The outcome of one search for links."""
+    """The result of one search for links."""
 
     yes: int
     """The links that need a copy, one bit each."""
     steps: int
-    """The nodes visited."""
+    """The number of nodes visited."""
 
 
 def collect(node: Node, values: Sequence[Value], found: list[int]) -> int:
@@ -37,10 +37,10 @@ def collect(node: Node, values: Sequence[Value], found: list[int]) -> int:
 
 
 def decide(node: Node, values: Sequence[Value], open_: int) -> SearchDecision:
-    """Which of the links *open_* some subscription below *node* wants an event for.
+    """Return those of the links *open_* over which a subscription below *node* wants an event.
 
-    The mask of the source is a vector of trits. Here it is the set of links that are still MAYBE: what has become YES
-    is the result, and a link that is NO is in neither. The search ends as soon as no link is open.
+    The mask of the paper is a vector of trits. Here it is the set of links that are still MAYBE: a YES is part of the
+    result, and a NO is in neither. The search ends as soon as no link is open.
     """
     yes = open_ & node.annotation.yes
     open_ &= node.annotation.maybe
@@ -57,7 +57,9 @@ def decide(node: Node, values: Sequence[Value], open_: int) -> SearchDecision:
 
 
 def _selected(node: Branch, values: Sequence[Value]) -> Iterator[Node]:
-    """The children to search. The `*` branch is left out if all its leaves require what the event has not [LM]."""
+    """Iterate over the children to search. The `*` branch is skipped if all its leaves require values the event has not
+    [LM].
+    """
     yield from node.taken(values[node.rank])
     star = node.star
     if star is not None and all(key_of(values[rank]) == key for rank, key in star.shared):
@@ -70,10 +72,10 @@ class SearchTree:
     __slots__ = ("domains", "guarded", "root", "trivial")
 
     def __init__(self, domains: Mapping[int, Sequence[Value]], *, trivial: bool, guarded: bool) -> None:
-        """domains: rank -> every value its attribute can have, where that is declared.
+        """domains: rank -> all values of its attribute, where that is declared.
 
-        trivial: whether branches with a `*` edge alone stay [LM, trivial test elimination].
-        guarded: whether branches know what their leaves share [LM, delayed branching].
+        trivial: whether branches with only a `*` edge are kept [LM, trivial test elimination]. guarded: whether
+        branches store the tests that their leaves share [LM, delayed branching].
         """
         self.domains = domains
         self.trivial = trivial
@@ -83,16 +85,16 @@ class SearchTree:
     def insert(self, path: Path, number: int, links: int, *, annotate: bool = True) -> None:
         """Add subscription *number*, to be reached over *links* (one bit each), at the end of *path*.
 
-        annotate: whether the annotations on the path are brought up to date; if not, `annotate` must follow.
+        annotate: whether to update the annotations on the path; if not, `annotate` must follow.
         """
-        self.root = self._grown(self.root, path, number, links, annotate)
+        self.root = self._insert(self.root, path, number, links, annotate)
 
     def remove(self, path: Path, number: int) -> None:
-        """Take subscription *number* away from the end of *path*. Raises KeyError if it is not there."""
-        self.root = self._shrunk(self.root, path, number)
+        """Remove subscription *number* from the end of *path*. Raises KeyError if it is not there."""
+        self.root = self._remove(self.root, path, number)
 
     def annotate(self) -> None:
-        """Annotate the whole tree anew."""
+        """Recompute all annotations."""
         if self.root is not None:
             self._annotate_all(self.root)
 
@@ -101,11 +103,11 @@ class SearchTree:
         return collect(self.root, values, found) if self.root else 0
 
     def decide(self, values: Sequence[Value], mask: int) -> SearchDecision:
-        """The links of *mask* that an event with *values* by rank must take."""
+        """Return the links of *mask* that an event with *values* by rank must take."""
         return decide(self.root, values, mask) if self.root else SearchDecision(0, 0)
 
-    def _grown(self, node: Node | None, path: Path, number: int, links: int, annotate: bool) -> Node:
-        """The sub-tree at *node*, with one subscription more."""
+    def _insert(self, node: Node | None, path: Path, number: int, links: int, annotate: bool) -> Node:
+        """Return the sub-tree at *node* with one subscription more."""
         rank = path[0][0] if path else LEAF
         if node is None or node.rank > rank:
             rest, node = node, Branch(rank) if path else Leaf()
@@ -114,16 +116,16 @@ class SearchTree:
         if isinstance(node, Leaf):
             node.members[number] = links
         elif node.rank < rank:
-            node.star = self._grown(node.star, path, number, links, annotate)
+            node.star = self._insert(node.star, path, number, links, annotate)
         else:
             label = path[0][1]
-            node.set_child(label, self._grown(node.child(label), path[1:], number, links, annotate))
+            node.set_child(label, self._insert(node.child(label), path[1:], number, links, annotate))
         if annotate:
             self._annotate(node)
         return node
 
-    def _shrunk(self, node: Node | None, path: Path, number: int) -> Node | None:
-        """The sub-tree at *node*, with one subscription less and without what nobody needs any more."""
+    def _remove(self, node: Node | None, path: Path, number: int) -> Node | None:
+        """Return the sub-tree at *node* with one subscription less and without superfluous nodes."""
         if node is None:
             raise KeyError(number)
         if isinstance(node, Leaf):
@@ -133,7 +135,7 @@ class SearchTree:
         else:
             on_path = bool(path) and path[0][0] == node.rank
             label = path[0][1] if on_path else STAR
-            node.set_child(label, self._shrunk(node.child(label), path[1:] if on_path else path, number))
+            node.set_child(label, self._remove(node.child(label), path[1:] if on_path else path, number))
             if not node.values and not node.tests and not (node.star and self.trivial):
                 return node.star
         self._annotate(node)
@@ -146,7 +148,7 @@ class SearchTree:
         self._annotate(node)
 
     def _annotate(self, node: Node) -> None:
-        """Annotate *node* from what its children know."""
+        """Annotate *node* from its children."""
         if isinstance(node, Leaf):
             yes = 0
             for links in node.members.values():
@@ -161,10 +163,10 @@ class SearchTree:
             )
 
     def _over_values(self, node: Branch) -> TritVector:
-        """A over the values that the attribute can have, each being P over the edges that accept it.
+        """Return A over the values that the attribute can have, each being P over the edges that accept it.
 
         An attribute without declared domain can have values that no edge accepts, for which every link is NO: the
-        implicit alternative N...N. It leaves no YES, so all that remains of A is what some edge reaches.
+        implicit alternative N...N. It leaves no YES, so A is MAYBE for every link that some edge reaches.
         """
         domain = self.domains.get(node.rank)
         if domain is None:
@@ -183,7 +185,7 @@ class SearchTree:
 
 
 def _equality(rank: int, label: Label) -> frozenset[Equality]:
-    """What an edge requires of every leaf below, if it is an equality test."""
+    """Return the test that an edge requires of every leaf below, if it is an equality test."""
     if label is STAR or isinstance(label, ElementaryTest):
         return frozenset()
     return frozenset([(rank, label)])
