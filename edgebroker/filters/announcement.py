@@ -1,7 +1,8 @@
-"""Announcements: what a broker tells a neighbour about the subscriptions behind it, and no more.
+"""Announcements: the smallest set of interests that a broker must announce to a neighbour for the subscriptions behind
+it.
 
-An event crosses a link if anything announced there accepts it. So a predicate that another one covers adds nothing, and
-identical ones are announced once.
+An event crosses a link if any announced interest accepts it. So a predicate that another one covers need not be
+announced, and equal ones are announced once.
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ from edgebroker.topics import TopicFilter
 
 @dataclass(frozen=True, slots=True)
 class InterestDelta:
-    """What a neighbour must be told now. *announce* before *withdraw*: no event is missed in between."""
+    """Changes to announce. *announce* before *withdraw*, so that no event is missed in between."""
 
     announce: tuple[Interest, ...] = ()
     withdraw: tuple[Interest, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to tell."""
+        """Return whether there is any change."""
         return bool(self.announce or self.withdraw)
 
 
 class CoveringAnnouncer:
-    """What one link or client has been told: the interests of its subscriptions that no other one covers.
+    """The announcements of one link: the interests of its subscriptions that no other one covers.
 
-    A filter is announced predicate by predicate, for these are compared exactly and are what subscriptions share. Of
-    interests that cover each other, the oldest is announced. The others are *hidden*, each below an announced one that
-    covers it, and come forward when that one leaves and no other covers them.
+    A filter is announced predicate by predicate, because predicates can be compared exactly and are shared by
+    subscriptions. Of interests that cover each other, the oldest is announced. The others are *hidden*, each below an
+    announced one that covers it, and are announced when that one is removed and no other covers them.
 
-    Cost of a change: interests in unrelated topics, other attributes or other single values never meet. Those under
-    topic filters that cover each other, which test the same attributes (or fewer, or more) with the same single
-    values, are compared if their ranges of one attribute lie in each other. With 10,000 subscriptions a change takes
-    10 to 60 us in different topics, attributes or ranges, and 300 us with two to eight attributes tested on one topic.
-    An interest with a wide topic filter looks at every topic filter that it covers (70 ms for `#` above 10,000). If an
-    interest leaves that hid others, each of those is placed anew: 300 ms when `#` leaves and 10,000 come forward.
+    Cost of a change: interests in unrelated topics, with other attributes or other single values are never compared.
+    Those under topic filters that cover each other, which test the same attributes (or fewer, or more) with the same
+    single values, are compared if their ranges of one attribute include each other. With 10,000 subscriptions a change
+    takes 10 to 60 us in different topics, attributes or ranges, and 300 us with two to eight attributes tested on one
+    topic. An interest with a wide topic filter visits every topic filter that it covers (70 ms for `#` above 10,000).
+    When an interest that hid others is removed, each of those is placed again: 300 ms when `#` is removed and 10,000
+    are announced.
     """
 
     def __init__(self) -> None:
@@ -50,25 +52,28 @@ class CoveringAnnouncer:
 
     @property
     def interests(self) -> tuple[Interest, ...]:
-        """All that is announced, the oldest first."""
+        """All announced interests, the oldest first."""
         return _ordered(entry for entry in self._entries.values() if entry.covered_by is None)
 
     def __len__(self) -> int:
-        """The subscriptions, whatever is announced of them."""
+        """Return the number of subscriptions."""
         return len(self._subscriptions)
 
     def __contains__(self, number: int) -> bool:
         return number in self._subscriptions
 
     def items(self) -> Iterator[tuple[int, tuple[Interest, ...]]]:
-        """The subscriptions, the oldest first, with their interests: one for each predicate that accepts anything."""
+        """Iterate over the subscriptions, the oldest first, with their interests: one for each predicate that accepts
+        any event.
+        """
         for number, entries in self._subscriptions.items():
             yield number, tuple(entry.interest for entry in entries)
 
     def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestDelta:
-        """Take in subscription *number*, whose filter is any of *predicates* (`((),)` without a content filter).
+        """Add subscription *number*, whose filter is the disjunction of *predicates* (`((),)` without a content
+        filter).
 
-        A predicate that accepts nothing is left out. Raises ValueError: the number is taken.
+        A predicate that accepts no event is left out. Raises ValueError if the number is in use.
         """
         if number in self._subscriptions:
             raise ValueError(f"subscription {number} is announced already")
@@ -89,32 +94,32 @@ class CoveringAnnouncer:
         self._subscriptions[number] = tuple(entries)
         for entry in entries:
             entry.holders += 1
-        return self._placed(new, set())
+        return self._place(new, set())
 
     def remove(self, number: int) -> InterestDelta:
-        """Let subscription *number* go. Raises KeyError: there is none."""
+        """Remove subscription *number*. Raises KeyError if there is none."""
         withdrawn: set[CoveringEntry] = set()
         orphans: dict[CoveringEntry, None] = {}
-        gone = []
+        removed = []
         for entry in self._subscriptions.pop(number):
             entry.holders -= 1
             if entry.holders:
                 continue
-            gone.append(entry)
+            removed.append(entry)
             del self._entries[entry.interest]
             if entry.covered_by is not None:
                 del entry.covered_by.hidden[entry]
             else:
-                self._take_down(entry)
+                self._unindex(entry)
                 withdrawn.add(entry)
                 orphans |= entry.hidden
-        for entry in gone:
+        for entry in removed:
             orphans.pop(entry, None)
         outlines = map(EntryOutline.of, sorted(orphans, key=lambda entry: entry.order))
-        return self._placed([outline for outline in outlines if outline is not None], withdrawn)
+        return self._place([outline for outline in outlines if outline is not None], withdrawn)
 
-    def _placed(self, outlines: list[EntryOutline], withdrawn: set[CoveringEntry]) -> InterestDelta:
-        """Announce or hide each of *outlines*; *withdrawn* are the entries that were taken down already."""
+    def _place(self, outlines: list[EntryOutline], withdrawn: set[CoveringEntry]) -> InterestDelta:
+        """Announce or hide each of *outlines*; *withdrawn* are entries that were removed from the index already."""
         announced: dict[CoveringEntry, None] = {}
         for outline in outlines:
             entry = outline.entry
@@ -125,7 +130,7 @@ class CoveringAnnouncer:
                 continue
             for covered in self._index.covered(outline):
                 other = covered.entry
-                self._take_down(other)
+                self._unindex(other)
                 if other in announced:
                     del announced[other]
                 else:
@@ -139,8 +144,8 @@ class CoveringAnnouncer:
             announced[entry] = None
         return InterestDelta(_ordered(announced), _ordered(withdrawn))
 
-    def _take_down(self, entry: CoveringEntry) -> None:
-        """Take *entry*, which is announced, from the shelves."""
+    def _unindex(self, entry: CoveringEntry) -> None:
+        """Remove *entry*, which is announced, from the index."""
         assert entry.outline is not None
         self._index.discard(entry.outline)
         entry.outline = None

@@ -1,4 +1,4 @@
-"""From a publication to the attributes that filters ask for, and no others."""
+"""Extracts the attributes that filters name from a publication, and no others."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 TREE_BYTES_KEPT = 64 * KIB
 """Bytes of the largest payload whose tree is kept until the next message: with 64 KiB it takes up to about 1 MiB."""
 NAMES_REMEMBERED = 4_096
-"""Names that need not be read again: 4 us each, half a kilobyte each."""
+"""Cached parsed names: 4 us and half a kilobyte each."""
 VALUE = "value"
-"""The one attribute of a payload that is no object: a bare number, string, boolean or array."""
+"""The single attribute of a payload that is no object: a bare number, string, boolean or array."""
 
 
 class Extractor:
-    """Takes a fixed set of attributes out of publications. The paths are prepared once, the payload is read once.
+    """Extracts a fixed set of attributes from publications. The paths are prepared once, each payload is parsed once.
 
-    `reads_payload` says whether any wanted attribute lies in the payload; without one it is never looked at.
+    `reads_payload`: whether any wanted attribute is in the payload; otherwise it is not parsed.
     """
 
     __slots__ = ("_births", "_deep", "_levels", "_plain", "_shallow", "_user", "names", "reads_payload")
@@ -33,12 +33,12 @@ class Extractor:
     def __init__(self, names: Iterable[str], births: Births | None = None) -> None:
         """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid.
 
-        births: for Sparkplug topics alone. What devices say at their birth is noted there, whatever is wanted.
+        births: for Sparkplug topics only. Birth certificates are stored there, whatever is wanted.
         """
         self._births = births
         wanted = [_parsed(name) for name in names]
         self.names = frozenset(name.canonical for name in wanted)
-        # By their first key: a hostile filter wants names by the hundred, and a payload has a few keys.
+        # By their first key: a hostile filter names hundreds of attributes, and a payload has a few keys.
         self._shallow: dict[Any, str] = {}
         self._deep: dict[Any, list[tuple[str, tuple[Step, ...]]]] = {}
         for name in wanted:
@@ -70,7 +70,9 @@ class Extractor:
         user: Sequence[tuple[str, str]] = (),
         content_type: str | None = None,
     ) -> dict[str, Value]:
-        """The wanted attributes that the publication has and that are not null, by canonical name. Never raises."""
+        """Return the wanted attributes that the publication has and that are not null, by canonical name. Never
+        raises.
+        """
         found: dict[str, Value] = {}
         if self._plain:
             plain: dict[AttributeSource, Value] = {
@@ -101,7 +103,7 @@ class Extractor:
         return found
 
     def _take(self, tree: Any, found: dict[str, Value]) -> bool:
-        """Take what the payload holds; False if a number is so large that a fast reading may have rounded it."""
+        """Extract attributes from *tree*; False if a number is so large that a fast parser may have rounded it."""
         if tree is NOTHING:
             return True
         root = tree if isinstance(tree, dict) else {VALUE: tree}
@@ -119,7 +121,7 @@ class Extractor:
         deep = self._deep
         for key in deep if len(deep) < len(root) else root:
             for name, steps in deep.get(key, ()):
-                value = value_of(_at_end_of(steps, root.get(key)))
+                value = value_of(_item_at(steps, root.get(key)))
                 if value is not None:
                     found[name] = value
                     if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
@@ -159,12 +161,12 @@ def _read_metrics(topic: str, payload: bytes) -> Any:
 
 @lru_cache(NAMES_REMEMBERED)
 def _parsed(name: str) -> AttributeName:
-    """As `AttributeName.parse`. Filters of many topics ask for the same, and each that comes makes routes anew."""
+    """As `AttributeName.parse`, cached, because the filters of many topics name the same attributes."""
     return AttributeName.parse(name)
 
 
-def _at_end_of(steps: tuple[Step, ...], tree: Any) -> Any:
-    """What lies at the end of the path; None if it leaves the tree."""
+def _item_at(steps: tuple[Step, ...], tree: Any) -> Any:
+    """Return the item at the end of the path; None if the path leaves the tree."""
     for step in steps:
         if isinstance(step, str):
             if not isinstance(tree, dict):

@@ -1,9 +1,9 @@
-"""Boxes: the events that one predicate accepts, one region per attribute, ready for comparison with other boxes.
+"""Boxes: the events that one predicate accepts, one region per attribute, prepared for comparison with other boxes.
 `LIKE` patterns are compared with each other as sets of states.
 
-A pattern is a row of states; state *n* has seen what its first *n* symbols (characters and `_`) want. States are
-bits of one whole number, and the *other* pattern is read as if it were the text (Shift-And, Baeza-Yates and
-Gonnet): a step costs one pass over the bits, so two patterns of 2 KiB take about 1 ms.
+A pattern is a row of states; state *n* has matched its first *n* symbols (characters and `_`). States are bits of one
+integer, and the *other* pattern is read like a text (Shift-And, Baeza-Yates and Gonnet): a step costs one pass over the
+bits, so two patterns of 2 KiB take about 1 ms.
 """
 
 from __future__ import annotations
@@ -45,41 +45,41 @@ Parts: TypeAlias = tuple[str | int, ...]
 
 
 def is_like_all(wide: Parts, narrow: Parts) -> bool:
-    """Whether every text that is like *narrow* is like *wide*.
+    """Return whether every text that is like *narrow* is like *wide*.
 
-    True is certain. So is False as far as we know: a wildcard of *narrow* stands for characters that *wide* does not
-    name, which only wildcards meet, and all patterns of up to four symbols over two letters were compared.
+    True is certain. False is certain as far as we know: a wildcard of *narrow* stands for characters that *wide* does
+    not name, which only wildcards match, and all patterns of up to four symbols over two letters were compared.
     """
-    row = _PatternStates(wide)
+    pattern = _PatternStates(wide)
     states = 1
     for symbol in _symbols(narrow):
-        stay = states & row.loops
+        stay = states & pattern.loops
         if symbol == ANY_RUN:
             states = stay
         else:
-            states = (states & (row.ones if symbol == ANY_ONE else row.fits(symbol))) << 1 | stay
+            states = (states & (pattern.ones if symbol == ANY_ONE else pattern.fits(symbol))) << 1 | stay
         if not states:
             return False
-    return bool(states & row.final)
+    return bool(states & pattern.final)
 
 
 def is_like_any(one: Parts, other: Parts) -> bool:
-    """Whether some text is like both. Exact."""
-    row = _PatternStates(one)
+    """Return whether some text is like both. Exact."""
+    pattern = _PatternStates(one)
     states = 1
     for symbol in _symbols(other):
-        stay = states & row.loops
+        stay = states & pattern.loops
         if symbol == ANY_RUN:
-            states = row.every & -(states & -states)  # some text leads from the first state to every later one
+            states = pattern.every & -(states & -states)  # some text leads from the first state to every later one
         else:
-            states = (states if symbol == ANY_ONE else states & row.fits(symbol)) << 1 & row.every | stay
+            states = (states if symbol == ANY_ONE else states & pattern.fits(symbol)) << 1 & pattern.every | stay
         if not states:
             return False
-    return bool(states & row.final)
+    return bool(states & pattern.final)
 
 
 class _PatternStates:
-    """A pattern as states: `loops` stay whatever comes, `ones` go on with any one character, `final` has seen all."""
+    """A pattern as states: `loops` accept any run, `ones` any one character, `final` is reached at the end."""
 
     def __init__(self, parts: Parts) -> None:
         self.loops = self.ones = 0
@@ -96,14 +96,14 @@ class _PatternStates:
             bit <<= 1
         self.final = bit
         self.every = (bit << 1) - 1
-        # `_%` and `%_` are "at least one character": such a state may wait before it goes on as well as afterwards.
+        # `_%` and `%_` are "at least one character": such a state may loop before its transition and after it.
         spread = 0
         while spread != self.loops:
             spread = self.loops
             self.loops |= (spread & self.ones) << 1 | (spread >> 1 & self.ones)
 
     def fits(self, character: str | int) -> int:
-        """The states that go on with *character*."""
+        """Return the states with a transition for *character*."""
         return self._fits.get(character, 0) | self.ones
 
 
@@ -125,7 +125,7 @@ _DOMAINS: Final[Mapping[AttributeSource, Region]] = {
     AttributeSource.CLIENT: _STRING,
     AttributeSource.USER: union((_STRING, whole(ValueType.NULL))),
 }
-"""What an attribute can be, by where it comes from; in the payload it can be anything."""
+"""Source -> the values that an attribute can have; in the payload it can have any."""
 
 _IMPOSSIBLE: Final = {
     AttributeSource.TOPIC: frozenset("\0+#"),
@@ -133,11 +133,11 @@ _IMPOSSIBLE: Final = {
     AttributeSource.CLIENT: frozenset("\0"),
     AttributeSource.USER: frozenset("\0"),
 }
-"""Characters that a text from there never holds."""
+"""Source -> characters that a text never contains."""
 
 
 def domain_of(attribute: str) -> Region:
-    """The values that *attribute*, a canonical name, can have."""
+    """Return the values that *attribute*, a canonical name, can have."""
     if not attribute.startswith("$"):
         return EVERYTHING
     return _STRING if attribute == "$level1" else _DOMAINS[AttributeName.parse(attribute).source]
@@ -145,16 +145,16 @@ def domain_of(attribute: str) -> Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """The events for which every attribute lies in its region; a string must also satisfy the attribute's patterns."""
+    """The events with every attribute in its region; a string must also match the attribute's patterns."""
 
     predicate: Predicate
     regions: dict[str, Region]
-    """Attributes that may be anything they can be are left out. None of the regions is empty."""
+    """Attribute -> region. Attributes that are not restricted are left out. None of the regions is empty."""
     patterns: dict[str, tuple[Pattern, ...]]
 
     @classmethod
     def of(cls, predicate: Predicate) -> Box | None:
-        """The box of *predicate*; None if a region shows that it accepts no event."""
+        """Return the box of *predicate*; None if a region shows that it accepts no event."""
         regions: dict[str, Region] = {}
         patterns: dict[str, tuple[Pattern, ...]] = {}
         for test in predicate:
@@ -174,15 +174,15 @@ class Box:
         return cls(predicate, regions, patterns)
 
     def region(self, attribute: str) -> Region:
-        """What *attribute* may be, patterns apart."""
+        """Return the values that *attribute* may have, apart from patterns."""
         return self.regions.get(attribute) or domain_of(attribute)
 
     def covers(self, other: Box) -> bool:
-        """Whether every event in *other* is in this box. Patterns apart, exact."""
+        """Return whether this box contains every event in *other*. Exact, apart from patterns."""
         return next(self.failing(other), None) is None
 
     def failing(self, other: Box) -> Iterator[str]:
-        """The attributes for which *other* may have a value that this box has not."""
+        """Iterate over the attributes for which *other* may have a value that this box excludes."""
         for attribute, region in self.regions.items():
             narrow = other.region(attribute)
             if not includes(region, narrow) or not all(
@@ -193,12 +193,12 @@ class Box:
                 yield attribute
 
     def accepts(self, attributes: Attributes) -> bool:
-        """Whether an event with these *attributes* is in the box."""
+        """Return whether an event with these *attributes* is in the box."""
         return all(test.accepts(attributes.get(test.attribute)) for test in self.predicate)
 
 
 def example_event(regions: Mapping[str, Region], boxes: Iterable[Box]) -> dict[str, Value]:
-    """An event whose attributes lie in *regions*; where *boxes* have patterns it tries to satisfy one of them."""
+    """Return an event with attributes in *regions*; if *boxes* have patterns it tries to match one of them."""
     event = {attribute: example_of(region) for attribute, region in regions.items()}
     for box in boxes:
         for attribute, patterns in box.patterns.items():
@@ -210,9 +210,9 @@ def example_event(regions: Mapping[str, Region], boxes: Iterable[Box]) -> dict[s
 
 
 def are_independent(attributes: Iterable[str]) -> bool:
-    """Whether each of *attributes* may have any value that it can have, whatever the others are.
+    """Return whether each of *attributes* can have any of its values, whatever the others are.
 
-    Not if one lies inside another, and two that speak of the topic are not taken to be.
+    False if one is inside another, or if two of them are derived from the topic.
     """
     names = [AttributeName.parse(attribute) for attribute in set(attributes)]
     paths = {name.steps for name in names if name.source is AttributeSource.PAYLOAD}
@@ -221,7 +221,9 @@ def are_independent(attributes: Iterable[str]) -> bool:
 
 
 def is_possible(attribute: str, value: Value) -> bool:
-    """Whether *attribute* can have *value*, which is in its domain: no text of MQTT holds U+0000, a size is whole."""
+    """Return whether *attribute* can have *value*, which is in its domain: MQTT texts contain no U+0000, a size is
+    whole.
+    """
     source = AttributeName.parse(attribute).source
     if source is AttributeSource.SIZE:
         return isinstance(value, int)
@@ -233,11 +235,11 @@ def is_possible(attribute: str, value: Value) -> bool:
 
 
 def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool:
-    """Whether every string in *span* that satisfies the *known* patterns satisfies *pattern*. True is certain."""
+    """Return whether every string in *span* that matches the *known* patterns matches *pattern*. True is certain."""
     only = point_of(span)
     if only is not None:
         return isinstance(only[0], str) and pattern.accepts(only[0])
-    if not known:  # it has texts that are too long to be asked about
+    if not known:  # the span contains texts that are too long to match
         return False
     likes: list[Parts] = [(_shared_prefix(span), ANY_RUN), *(one.parts for one in known if not one.negated)]
     if not pattern.negated:
@@ -250,7 +252,7 @@ def _satisfied(pattern: Pattern, span: Span, known: tuple[Pattern, ...]) -> bool
 
 
 def _shared_prefix(span: Span) -> str:
-    """The longest text with which all strings in *span* begin."""
+    """Return the longest common prefix of all strings in *span*."""
     text: str = span[0][1] if len(span[0]) > 1 else ""
     least, most = 0, len(text)
     while least < most:
@@ -263,5 +265,5 @@ def _shared_prefix(span: Span) -> str:
 
 
 def _text_like(parts: Parts) -> str:
-    """A text that is like the pattern."""
+    """Return a text that is like the pattern."""
     return "".join(part if isinstance(part, str) else "_" if part == ANY_ONE else "" for part in parts)

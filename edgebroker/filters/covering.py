@@ -1,10 +1,10 @@
-"""Covering: whether one filter accepts every event that another accepts, and when two predicates are one.
+"""Covering: whether one filter accepts every event that another accepts, and when two predicates can be merged.
 
 A filter is given as its predicates (`edgebroker.filters.Filter.predicates`), of which an event must satisfy any; `()`
-accepts none, `((),)` all. The answer "it does" is always certain. "It does not" is certain too for filters without
-patterns (`LIKE` other than a prefix), as long as no more than STEPS_MAX steps are needed, and attributes are taken as
-independent of each other: nothing is concluded from `pos.lat = 1` about `pos`, from `$topic` about `$level1`, or from
-what a topic, a client identifier or a size never is.
+accepts none, `((),)` all. The answer "covers" is always certain. "Does not cover" is certain too for filters without
+patterns (`LIKE` other than a prefix), if at most STEPS_MAX steps are needed and attributes are independent of each
+other: nothing is concluded from `pos.lat = 1` about `pos`, from `$topic` about `$level1`, or from values that a topic,
+a client identifier or a size cannot have.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from edgebroker.filters.regions import Region, difference, includes, intersectio
 from edgebroker.predicate import Predicate, Value, ValueType
 
 STEPS_MAX: Final = 4_096
-"""Boxes cut while one filter is taken out of another. A step takes 5 to 10 us, so the slowest answer takes about 40 ms;
-filters that people write need fewer than ten steps."""
+"""Boxes cut while one filter is subtracted from another. A step takes 5 to 10 us, so the slowest answer takes about 40
+ms; filters that people write need fewer than ten steps.
+"""
 
 _Regions: TypeAlias = Mapping[str, Region]
 
 
 def covers(general: Sequence[Predicate], special: Sequence[Predicate]) -> bool:
-    """Whether every event that *special* accepts is accepted by *general*."""
-    left_over = _LeftOver(general)
-    return not any(True for box in _boxes(special) for _ in left_over.of(box))
+    """Return whether *general* accepts every event that *special* accepts."""
+    remainder = _Remainder(general)
+    return not any(True for box in _boxes(special) for _ in remainder.of(box))
 
 
 def counterexample(general: Sequence[Predicate], special: Sequence[Predicate]) -> dict[str, Value] | None:
-    """An event that *special* accepts and *general* refuses, as attributes; None if none was found.
+    """Return the attributes of an event that *special* accepts and *general* refuses; None if none was found.
 
     Without patterns one is found whenever `covers` is false, except for the reasons that the module names.
     """
     names = _names(general, special)
-    left_over, refusing = _LeftOver(general), _boxes(general)
+    remainder, refusing = _Remainder(general), _boxes(general)
     for box in _boxes(special):
-        for regions in left_over.of(box):
+        for regions in remainder.of(box):
             event = _event((box,), regions, names)
             if event is not None and not any(one.accepts(event) for one in refusing):
                 return event
@@ -46,21 +47,22 @@ def counterexample(general: Sequence[Predicate], special: Sequence[Predicate]) -
 
 
 def common_example(one: Sequence[Predicate], other: Sequence[Predicate]) -> dict[str, Value] | None:
-    """An event that both accept; None if none was found."""
+    """Return the attributes of an event that both accept; None if none was found."""
     names = _names(one, other)
     events = (_event(boxes, regions, names) for boxes, regions in _overlaps(one, other))
     return next((event for event in events if event is not None), None)
 
 
 def are_apart(one: Sequence[Predicate], other: Sequence[Predicate]) -> bool:
-    """Whether no event is accepted by both. True is certain; without patterns False is, too."""
+    """Return whether no event is accepted by both. True is certain; without patterns False is certain too."""
     return next(_overlaps(one, other), None) is None
 
 
 def merged(one: Predicate, other: Predicate) -> Predicate | None:
-    """The one predicate that accepts exactly what either accepts; None if there is none or none was found.
+    """Return one predicate that accepts exactly the events that either accepts; None if there is none or none was
+    found.
 
-    One covers the other, or they differ in one attribute only, for which a test can say both.
+    It exists if one covers the other, or if they differ in one attribute for which one test can express both.
     """
     boxes = _boxes((one, other))
     if len(boxes) < 2:
@@ -81,19 +83,19 @@ def merged(one: Predicate, other: Predicate) -> Predicate | None:
 
 
 def _boxes(predicates: Sequence[Predicate]) -> list[Box]:
-    """The boxes of those that can accept an event."""
+    """Return the boxes of the predicates that can accept an event."""
     return [box for box in map(Box.of, predicates) if box is not None]
 
 
 def _names(*filters: Sequence[Predicate]) -> set[str]:
-    """The attributes of all *filters*."""
+    """Return the attributes of all *filters*."""
     return {test.attribute for predicates in filters for predicate in predicates for test in predicate}
 
 
 def _event(boxes: Sequence[Box], regions: _Regions, names: set[str]) -> dict[str, Value] | None:
-    """An event in all *boxes* with attributes in *regions*; None if none was found that is known to be possible.
+    """Return an event in all *boxes* with attributes in *regions*; None if none was found that is known to be possible.
 
-    Those of *names* that every event has, such as `$qos`, are never left out.
+    Those of *names* that every event has, such as `$qos`, are always included.
     """
     if not are_independent(names):
         return None
@@ -104,7 +106,7 @@ def _event(boxes: Sequence[Box], regions: _Regions, names: set[str]) -> dict[str
 
 
 def _overlaps(one: Sequence[Predicate], other: Sequence[Predicate]) -> Iterator[tuple[tuple[Box, Box], _Regions]]:
-    """The pairs of boxes that have something in common, patterns apart, with what that is."""
+    """Iterate over the pairs of boxes that have a common part, apart from patterns, with that part."""
     others = _boxes(other)
     for box in _boxes(one):
         for second in others:
@@ -114,18 +116,19 @@ def _overlaps(one: Sequence[Predicate], other: Sequence[Predicate]) -> Iterator[
                 yield (box, second), common
 
 
-class _LeftOver:
-    """What a filter leaves of boxes, piece by piece. All boxes together take at most STEPS_MAX steps."""
+class _Remainder:
+    """Subtracts a filter from boxes, piece by piece. All boxes together take at most STEPS_MAX steps."""
 
     def __init__(self, general: Sequence[Predicate]) -> None:
         self._boxes = _boxes(general)
         self._steps = STEPS_MAX
 
     def of(self, box: Box) -> Iterator[_Regions]:
-        """Pieces of *box* that the filter does not accept, or may not accept: patterns, or no steps are left.
+        """Iterate over pieces of *box* that the filter does not accept, or may not accept: because of patterns, or of
+        the limit.
 
         Every event in *box* that the filter refuses is in one of them. Each piece is cut by all predicates before the
-        next one is looked at, so the first comes soon where much is left over.
+        next one, so the first result comes early where much remains.
         """
         cuts: list[_Regions] = []
         for general in self._boxes:
@@ -145,7 +148,7 @@ class _LeftOver:
 
 
 def _without(piece: _Regions, cut: _Regions) -> list[_Regions]:
-    """What *cut* leaves of *piece*, in pieces that do not overlap."""
+    """Return *piece* without *cut*, in pieces that do not overlap."""
     have = {attribute: piece.get(attribute) or domain_of(attribute) for attribute in cut}
     inside = {attribute: intersection(have[attribute], region) for attribute, region in cut.items()}
     if not all(inside.values()):

@@ -16,15 +16,16 @@ from edgebroker.interest import Interest
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL
 
 BLOCK_MAX: Final = 64
-"""Items in a block, which is split in two beyond that. A block none of whose items reaches far enough is passed over
-in one step, so among 10,000 narrow spans a search takes about 200 steps."""
+"""Items in a block; a larger one is split. A block whose items all end too early is skipped in one step, so among
+10,000 narrow spans a search takes about 200 steps.
+"""
 
 Item = TypeVar("Item")
 _SpanKey: TypeAlias = tuple[Cut, Cut, int]
 
 
 class _Block(Generic[Item]):
-    """Neighbouring items in order; `reach` is where the last of their spans ends."""
+    """Adjacent items in order; `reach` is the greatest end of their spans."""
 
     __slots__ = ("items", "keys", "reach")
 
@@ -35,7 +36,7 @@ class _Block(Generic[Item]):
 
 
 class SpanIndex(Generic[Item]):
-    """Items sorted by where their spans begin. Each has a number of its own that orders those with equal spans."""
+    """Items sorted by the beginnings of their spans. Each has a number that orders those with equal spans."""
 
     __slots__ = ("_blocks",)
 
@@ -46,7 +47,7 @@ class SpanIndex(Generic[Item]):
         return bool(self._blocks)
 
     def add(self, span: Span, number: int, item: Item) -> None:
-        """Put *item* in; its span and number must not be there."""
+        """Add *item*; its span and number must not be in the index."""
         key = (*span, number)
         at = self._block_of(key)
         if at < 0:
@@ -64,7 +65,7 @@ class SpanIndex(Generic[Item]):
             block.reach = max(block.reach, span[1])
 
     def discard(self, span: Span, number: int) -> None:
-        """Take the item with *span* and *number* out; it must be there."""
+        """Remove the item with *span* and *number*; it must be in the index."""
         key = (*span, number)
         at = self._block_of(key)
         block = self._blocks[at]
@@ -73,7 +74,7 @@ class SpanIndex(Generic[Item]):
         self._blocks[at : at + 1] = [_Block(block.keys, block.items)] if block.keys else []
 
     def enclosing(self, span: Span) -> Iterator[Item]:
-        """The items whose spans begin no later and end no earlier than *span*."""
+        """Iterate over the items whose spans begin no later and end no earlier than *span*."""
         low, high = span
         for block in self._blocks:
             if block.keys[0][0] > low:
@@ -84,7 +85,7 @@ class SpanIndex(Generic[Item]):
                         yield item
 
     def enclosed(self, span: Span) -> Iterator[Item]:
-        """The items whose spans begin no earlier and end no later than *span*."""
+        """Iterate over the items whose spans begin no earlier and end no later than *span*."""
         low, high = span
         for block in self._blocks[max(0, self._block_of((low, low, 0))) :]:
             if block.keys[0][0] >= high:
@@ -94,13 +95,13 @@ class SpanIndex(Generic[Item]):
                     yield item
 
     def _block_of(self, key: _SpanKey) -> int:
-        """The number of the block where *key* is or belongs; -1 if there is no block."""
+        """Return the number of the block to which *key* belongs; -1 if there is no block."""
         after = bisect_right(self._blocks, key, key=lambda block: block.keys[0])
         return max(after - 1, min(0, len(self._blocks) - 1))
 
 
 class _AttributeShape(NamedTuple):
-    """Which attributes are not left open; in order those of them that have one value only; the first of the others."""
+    """The attributes that are tested; in order those of them with a single value; the first of the others."""
 
     attributes: frozenset[str]
     singles: tuple[str, ...]
@@ -108,14 +109,15 @@ class _AttributeShape(NamedTuple):
 
 
 _Key: TypeAlias = tuple[Region, ...]
-"""The single values."""
+"""The single values, in the order of `_AttributeShape.singles`."""
 
 
 class CoveringEntry:
-    """An interest that is announced or hidden. `order`: when it came, counted from 1.
+    """An announced or hidden interest. `order`: its number by age, from 1.
 
-    `holders`: subscriptions that have it. `outline`: what it is compared by while it is announced. While it is hidden,
-    that is None, and `above` is the announced entry that covers it; `hidden`: the entries whose `above` this is.
+    `holders`: the number of subscriptions that have it. `outline`: its outline while it is announced. While it is
+    hidden, that is None, and `covered_by` is the announced entry that covers it; `hidden`: the entries whose
+    `covered_by` this is.
     """
 
     __slots__ = ("covered_by", "hidden", "holders", "interest", "order", "outline")
@@ -130,7 +132,7 @@ class CoveringEntry:
 
 
 class EntryOutline:
-    """What an entry is compared by. It takes several times the memory of the entry."""
+    """The parts of an entry that are compared. It takes several times the memory of the entry."""
 
     __slots__ = ("box", "entry", "key", "levels", "shape")
 
@@ -145,12 +147,12 @@ class EntryOutline:
 
     @classmethod
     def of(cls, entry: CoveringEntry) -> EntryOutline | None:
-        """The outline of *entry*; None if its predicate accepts no event."""
+        """Return the outline of *entry*; None if its predicate accepts no event."""
         box = Box.of(entry.interest.predicate)
         return None if box is None else cls(entry, box)
 
     def span(self, attribute: str) -> Span:
-        """From the least to the greatest value that *attribute* may have."""
+        """Return the span from the least to the greatest value that *attribute* may have."""
         region = self.box.region(attribute)
         return region[0][0], region[-1][1]
 
@@ -174,7 +176,7 @@ class _FilterEntries:
     def add(self, outline: EntryOutline) -> None:
         attributes = outline.shape.attributes
         if outline.shape in self._entries:
-            outline.shape = self._shapes[outline.shape]  # one object for all
+            outline.shape = self._shapes[outline.shape]  # all outlines share one object
         else:
             self._shapes[outline.shape] = outline.shape
             self._entries[outline.shape] = {}
@@ -203,18 +205,20 @@ class _FilterEntries:
                 del index[name]
 
     def covering(self, outline: EntryOutline) -> Iterator[EntryOutline]:
-        """Entries whose box covers that of *outline*: they test some of its attributes, and no others."""
+        """Iterate over entries whose box covers that of *outline*: they test some of its attributes, and no others."""
         attributes = outline.shape.attributes
         for first in ("", *sorted(attributes)):
             for shape in self._beginning.get(first, ()):
                 if shape.attributes <= attributes:
                     key = tuple(outline.box.regions[attribute] for attribute in shape.singles)
-                    row = self._entries[shape].get(key)
-                    others = row.enclosing(outline.span(shape.ranging)) if row else ()
+                    spans = self._entries[shape].get(key)
+                    others = spans.enclosing(outline.span(shape.ranging)) if spans else ()
                     yield from (other for other in others if other.box.covers(outline.box))
 
     def covered(self, outline: EntryOutline) -> Iterator[EntryOutline]:
-        """Entries whose box that of *outline* covers: they test all of its attributes, and perhaps others."""
+        """Iterate over entries whose box that of *outline* covers: they test all of its attributes, and perhaps
+        others.
+        """
         attributes, singles, _ = outline.shape
         shapes = min((self._testing.get(attribute, {}) for attribute in attributes), key=len, default=self._entries)
         for shape in shapes:
@@ -222,19 +226,21 @@ class _FilterEntries:
                 continue
             by_key = self._entries[shape]
             if shape.singles == singles:
-                rows = [by_key[outline.key]] if outline.key in by_key else []
+                indexes = [by_key[outline.key]] if outline.key in by_key else []
             else:
                 places = [shape.singles.index(attribute) for attribute in singles]
-                rows = [row for key, row in by_key.items() if tuple(key[place] for place in places) == outline.key]
-            for row in rows:
+                indexes = [
+                    spans for key, spans in by_key.items() if tuple(key[place] for place in places) == outline.key
+                ]
+            for spans in indexes:
                 yield from (
-                    other for other in row.enclosed(outline.span(shape.ranging)) if outline.box.covers(other.box)
+                    other for other in spans.enclosed(outline.span(shape.ranging)) if outline.box.covers(other.box)
                 )
 
 
 @dataclass(slots=True)
 class _FilterLevel:
-    """One level of the topic filters: what follows it, and the shelf of the filter that ends here."""
+    """One level of the topic filters: the next levels, and the entries of the filter that ends here."""
 
     below: dict[str, _FilterLevel] = field(default_factory=dict)
     entries: _FilterEntries = field(default_factory=_FilterEntries)
@@ -247,14 +253,14 @@ class CoveringIndex:
         self._root = _FilterLevel()
 
     def add(self, outline: EntryOutline) -> None:
-        """Put *outline* in; it must not be there."""
+        """Add *outline*; it must not be in the index."""
         level = self._root
         for name in outline.levels:
             level = level.below.setdefault(name, _FilterLevel())
         level.entries.add(outline)
 
     def discard(self, outline: EntryOutline) -> None:
-        """Take *outline* out; it must be there."""
+        """Remove *outline*; it must be in the index."""
         path = [self._root]
         for name in outline.levels:
             path.append(path[-1].below[name])
@@ -265,18 +271,18 @@ class CoveringIndex:
             del above.below[name]
 
     def covering(self, outline: EntryOutline) -> EntryOutline | None:
-        """An entry that covers *outline*, which is not among them; None if there is none."""
-        for shelf in self._entries_above(outline.levels):
-            for other in shelf.covering(outline):
+        """Return an entry that covers *outline*, which is not in the index; None if there is none."""
+        for entries in self._entries_above(outline.levels):
+            for other in entries.covering(outline):
                 return other
         return None
 
     def covered(self, outline: EntryOutline) -> list[EntryOutline]:
-        """All entries that *outline* covers, which is not among them."""
-        return [other for shelf in self._entries_below(outline.levels) for other in shelf.covered(outline)]
+        """Return all entries that *outline* covers, which is not in the index."""
+        return [other for entries in self._entries_below(outline.levels) for other in entries.covered(outline)]
 
     def _entries_above(self, levels: tuple[str, ...]) -> Iterator[_FilterEntries]:
-        """The shelves of the topic filters that cover the one with these *levels*."""
+        """Iterate over the entries of the topic filters that cover the one with these *levels*."""
         reached = [self._root]
         for position, name in enumerate(levels):
             for level in reached:
@@ -292,7 +298,7 @@ class CoveringIndex:
                 yield level.below[MULTI_LEVEL].entries
 
     def _entries_below(self, levels: tuple[str, ...]) -> Iterator[_FilterEntries]:
-        """The shelves of the topic filters that the one with these *levels* covers."""
+        """Iterate over the entries of the topic filters that the one with these *levels* covers."""
         reached = [self._root]
         for position, name in enumerate(levels):
             if name == MULTI_LEVEL:

@@ -1,8 +1,8 @@
-"""Elementary tests and sets of intervals: the values that one term accepts, and the union, intersection and
-complement of such sets.
+"""Elementary tests and sets of intervals: the values that one term accepts, and the union, intersection and complement
+of such sets.
 
-An interval lies between two *cuts*. A cut lies just before or just after a value, or before or after everything;
-cuts are tuples that Python orders the right way, so no case of open and closed ends needs its own line.
+An interval lies between two *cuts*. A cut lies just before or just after a value, or before or after everything; cuts
+are tuples in the right order, so open and closed ends need no separate cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgebroker.filters.syntax import Between, Comparison, InTest, Like, NullTes
 from edgebroker.predicate import ANY_RUN, Bound, ElementaryTest, Interval, Pattern, ValueType, kind_of
 
 Intervals: TypeAlias = tuple[Interval, ...]
-"""Sorted, disjoint, none empty, no two of them touching. All bounds are of one kind."""
+"""Sorted, disjoint, none empty, no two of them touching. All bounds are of one type."""
 Cut: TypeAlias = tuple[Any, ...]
 _Span: TypeAlias = tuple[Cut, Cut]
 
@@ -24,16 +24,16 @@ _START: Final[Cut] = (-1,)
 _END: Final[Cut] = (1,)
 
 EVERYTHING: Final[Intervals] = (Interval(),)
-"""All values of a kind."""
+"""All values of a type."""
 
 
 def point(value: Bound) -> Interval:
-    """The interval that holds *value* alone."""
+    """Return the interval of *value* alone."""
     return Interval(value, True, value, True)
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
-    """Every value in any of *intervals*, which may overlap, be empty and come in any order."""
+    """Return all values in any of *intervals*, which may overlap, be empty and be in any order."""
     merged: list[_Span] = []
     for low, high in sorted(span for span in map(_span, intervals) if span[0] < span[1]):
         if merged and low <= merged[-1][1]:
@@ -44,8 +44,8 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 
 def intersection(one: Intervals, other: Intervals) -> Intervals:
-    """Every value in both. Time is linear in both lengths."""
-    if one is EVERYTHING or other is EVERYTHING:  # as most patterns do: 10 us less
+    """Return all values in both. Time is linear in both lengths."""
+    if one is EVERYTHING or other is EVERYTHING:  # true of most patterns; saves 10 us
         return other if one is EVERYTHING else one
     common: list[_Span] = []
     left, right = [_span(interval) for interval in one], [_span(interval) for interval in other]
@@ -62,7 +62,7 @@ def intersection(one: Intervals, other: Intervals) -> Intervals:
 
 
 def complement(intervals: Intervals) -> Intervals:
-    """Every value of the same kind that lies in none of *intervals*. For numbers and strings, not for booleans."""
+    """Return all values of the same type in none of *intervals*. For numbers and strings, not for booleans."""
     spans = [_span(interval) for interval in intervals]
     lows = [_START, *(high for _, high in spans)]
     highs = [*(low for low, _ in spans), _END]
@@ -86,7 +86,7 @@ def _interval(span: _Span) -> Interval:
 
 
 def accepted_by(term: Term) -> ElementaryTest | None:
-    """The one test that accepts exactly the values for which *term* is true; None if there are no such values."""
+    """Return the test that accepts exactly the values for which *term* is true; None if there are no such values."""
     match term:
         case Comparison(attribute, operator, value):
             return _test(attribute, kind_of(value), _compared(operator, value))
@@ -104,7 +104,7 @@ def accepted_by(term: Term) -> ElementaryTest | None:
 
 
 def both(one: ElementaryTest, other: ElementaryTest) -> ElementaryTest | None:
-    """The test of the same attribute that accepts what both accept; None if that is nothing."""
+    """Return the test of the same attribute that accepts the values that both accept; None if there are none."""
     if one.kind is not other.kind:
         if ValueType.NULL in (one.kind, other.kind):
             return None
@@ -117,9 +117,10 @@ def both(one: ElementaryTest, other: ElementaryTest) -> ElementaryTest | None:
 
 
 def either(tests: Iterable[ElementaryTest]) -> list[ElementaryTest]:
-    """As few tests of the same attribute as this module can make that together accept what any of *tests* does.
+    """Return as few tests of the same attribute as possible that together accept the values that any of *tests*
+    accepts.
 
-    An empty list means every event: a NULL test next to a NOT NULL test.
+    An empty list means every event: a NULL test and a NOT NULL test.
     """
     groups: dict[tuple[ValueType, tuple[Pattern, ...]], list[ElementaryTest]] = {}
     for test in tests:
@@ -134,7 +135,7 @@ def either(tests: Iterable[ElementaryTest]) -> list[ElementaryTest]:
 
 
 def implies(one: ElementaryTest, other: ElementaryTest) -> bool:
-    """Whether *other* accepts whatever *one* accepts. May say False where patterns alone would decide."""
+    """Return whether *other* accepts all values that *one* accepts. May be False if only patterns could decide."""
     if other.kind is ValueType.NOT_NULL:
         return one.kind is not ValueType.NULL
     if one.kind is not other.kind or (other.patterns and not set(other.patterns) <= set(one.patterns)):
@@ -163,14 +164,16 @@ def _compared(operator: Operator, value: Bound) -> Intervals:
 
 
 def _members(values: tuple[Bound, ...], negated: bool) -> Intervals:
-    if isinstance(values[0], bool):  # two values in all, so the complement is counted out, not cut out
+    if isinstance(values[0], bool):  # there are only two values, so the complement is enumerated
         return tuple(point(truth) for truth in (False, True) if (truth in values) is not negated)
     listed = tuple(map(point, sorted(set(values))))
     return complement(listed) if negated else listed
 
 
 def _like(attribute: str, parts: tuple[str | int, ...], negated: bool) -> ElementaryTest | None:
-    """A pattern without wildcards is a value, `p%` is a range; any other keeps the range of its prefix beside it."""
+    """Return the test of a pattern: one without wildcards is a value, `p%` a range; any other has the range of its
+    prefix too.
+    """
     prefix = prefix_of(parts)
     after = successor(prefix)
     begun = (Interval(prefix, True, after, False),) if prefix else EVERYTHING
@@ -189,14 +192,16 @@ def _like(attribute: str, parts: tuple[str | int, ...], negated: bool) -> Elemen
 def _test(
     attribute: str, kind: ValueType, intervals: Intervals, patterns: tuple[Pattern, ...] = ()
 ) -> ElementaryTest | None:
-    """The test in its simplest form: patterns sorted, each once, and none where single values can be asked now."""
+    """Return the test in its simplest form: patterns sorted, each once, and none where single values can be checked
+    now.
+    """
     if patterns:
         patterns = tuple(sorted(set(patterns), key=lambda pattern: (repr(pattern.parts), pattern.negated)))
         if len({pattern.parts for pattern in patterns}) < len(patterns):  # a pattern and its negation
             return None
         if all(interval.is_point for interval in intervals):
-            likely = (interval for interval in intervals if _all_accept(patterns, interval.low))
-            intervals, patterns = tuple(likely), ()
+            matching = (interval for interval in intervals if _all_accept(patterns, interval.low))
+            intervals, patterns = tuple(matching), ()
     return ElementaryTest(attribute, kind, intervals, patterns) if intervals else None
 
 

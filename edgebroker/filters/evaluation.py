@@ -1,10 +1,9 @@
-"""The truth of a filter for one event: true, false or unknown (None). This is the reference for every faster
-search.
+"""The truth of a filter for one event: true, false or unknown (None). This is the reference for every faster search.
 
-A comparison is unknown if the attribute is NULL, composite, or of another kind (number, string, boolean) than the
-literal. So is `LIKE` for a text of more than LIKE_CHARS_MAX characters, unless the pattern is a plain prefix or has
-no wildcard. NOT leaves unknown unknown; AND is false if any operand is false; OR is true if any operand is true.
-Only a filter that is true delivers.
+A comparison is unknown if the attribute is NULL, composite, or of another type (number, string, boolean) than the
+literal. So is `LIKE` for a text of more than LIKE_CHARS_MAX characters, unless the pattern is a plain prefix or has no
+wildcard. NOT of unknown is unknown; AND is false if any operand is false; OR is true if any operand is true. An event
+is delivered only if the filter is true.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from edgebroker.predicate import Attributes, Bound, Composite, Pattern, Value, k
 
 
 def evaluate(node: Node, attributes: Attributes) -> bool | None:
-    """The truth of *node* for an event with these *attributes*."""
+    """Return the truth of *node* for an event with these *attributes*."""
     match node:
         case And(operands):
             return _all(operands, attributes)
@@ -72,14 +71,14 @@ def _any(operands: tuple[Node, ...], attributes: Attributes) -> bool | None:
 
 
 def _comparable(value: Value, literal: Bound) -> bool:
-    """Whether *value* is of the literal's kind. NaN is of none: it equals nothing, itself included."""
+    """Return whether *value* is of the literal's type. NaN is of none: it equals nothing, itself included."""
     if value is None or isinstance(value, Composite) or value != value:
         return False
     return kind_of(value) is kind_of(literal)
 
 
 def _compare(value: Value, operator: Operator, literal: Bound) -> bool:
-    """Compare two values of one kind. Whole numbers and floats compare exactly, strings by code point."""
+    """Compare two values of one type. Whole numbers and floats compare exactly, strings by code point."""
     match operator:
         case Operator.EQ:
             return value == literal

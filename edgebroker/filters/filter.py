@@ -1,5 +1,5 @@
-"""Content filters: a Filter that exists has been parsed, checked and normalised. `explain` gives its normal form
-in words.
+"""Content filters: a Filter that exists has been parsed, checked and normalised. `explain` describes its normal
+form.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ class Filter:
     """One content filter. Two filters are equal if their canonical texts are."""
 
     text: str
-    """As the subscriber wrote it."""
+    """The text that the subscriber wrote."""
     tree: Node = field(repr=False)
     predicates: tuple[Predicate, ...] = field(repr=False)
     """The filter is true for exactly the events that one of these accepts; `()`: for none."""
     work: int = field(repr=False)
-    """What it was to read and normalise it, in steps of about a microsecond."""
+    """The cost of parsing and normalising it, in steps of about a microsecond."""
 
     @cached_property
     def canonical(self) -> str:
-        """One spelling for all filters that differ in form only; itself a filter of the same meaning.
+        """The common spelling of all filters that differ in form only; it is a filter with the same meaning.
 
-        Spelled when asked for: subscribing does not ask.
+        It is computed on demand, because subscribing does not need it.
         """
         return canonical(self.tree)
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """Canonical names of the attributes that the filter asks for."""
+        """Canonical names of the attributes that the filter uses."""
         return frozenset(term.attribute for term in terms_of(self.tree))
 
     @classmethod
     def parse(cls, text: str) -> Filter:
-        """Read *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
+        """Parse *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
         tree = parse(text)
         predicates, work = normalised(tree)
         return cls(text, tree, predicates, work + len(text))
 
     def conjoined(self, other: Filter) -> Filter:
-        """The filter that is true where both are. Raises FilterTooComplex: together they are beyond a bound."""
+        """Return the filter that is true where both are. Raises FilterTooComplex if together they exceed a bound."""
         tree = joined(And, self.tree, other.tree)
         terms = sum(len(term.values) if isinstance(term, InTest) else 1 for term in terms_of(tree))
         if terms > FILTER_TERMS_MAX:
@@ -60,7 +60,7 @@ class Filter:
         return Filter(f"({self.text}) AND ({other.text})", tree, predicates, work + terms)
 
     def accepts(self, attributes: Attributes) -> bool:
-        """Whether the filter is true, not false or unknown, for an event with these *attributes*."""
+        """Return whether the filter is true, not false or unknown, for an event with these *attributes*."""
         return evaluate(self.tree, attributes) is True
 
     def __eq__(self, other: object) -> bool:
@@ -72,7 +72,9 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedTest:
-    """One elementary test. `index`: "equality", "range" or "presence" are looked up, "pattern" is tried one by one."""
+    """One elementary test. `index`: "equality", "range" and "presence" are looked up, "pattern" is compared one
+    by one.
+    """
 
     attribute: str
     accepts: str
@@ -81,18 +83,20 @@ class ExplainedTest:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`conjunctions`: the filter is true if every test of one of them holds. None: never; an empty one: always."""
+    """`conjunctions`: the filter is true if every test of one of them is. Without any: never; with an empty one:
+    always.
+    """
 
     text: str
     canonical: str
     attributes: tuple[str, ...]
     conjunctions: tuple[tuple[ExplainedTest, ...], ...]
     remark: str
-    """What the reader may have overlooked; "" if there is nothing to say."""
+    """A remark about the meaning, "" if there is none."""
 
 
 def explain(content_filter: Filter) -> Explanation:
-    """All there is to say about *content_filter*."""
+    """Return the explanation of *content_filter*."""
     conjunctions = tuple(
         tuple(ExplainedTest(test.attribute, accepted_text(test), _index(test)) for test in predicate)
         for predicate in content_filter.predicates

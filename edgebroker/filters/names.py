@@ -1,7 +1,7 @@
-"""Attribute names: what a filter may call a part of an event, and where that part is found.
+"""Attribute names: how a filter names a part of an event, and where that part is.
 
 A *payload* name is a path of keys and indices: `temp`, `pos.lat`, `tags[0]`, `"odd key".x`. A *reserved* name begins
-with `$` and speaks of the publication itself. Every name has one canonical spelling, which is the key of
+with `$` and is a property of the publication itself. Every name has one canonical spelling, the key of
 `edgebroker.predicate.Attributes`.
 """
 
@@ -16,12 +16,12 @@ from edgebroker.errors import FilterInvalid
 from edgebroker.limits import TOPIC_LEVELS_MAX
 
 KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"))
-"""Words that are no attribute names unless quoted, in upper case."""
+"""Words, in upper case, that must be quoted as attribute names."""
 
 WORD: Final = r"[^\W\d]\w*"
 QUOTED: Final = r'"(?:[^"]|"")*+"'
 PATH: Final = rf"(?:\$?{WORD}|{QUOTED})(?:\.(?:{WORD}|{QUOTED})|\[[0-9]+\])*"
-"""A whole name. Blanks inside belong to no name: `pos . lat` is three things."""
+"""A whole name. A name contains no blanks: `pos . lat` is three tokens."""
 
 _WORD = re.compile(WORD)
 _PATH = re.compile(PATH)
@@ -33,7 +33,7 @@ Step: TypeAlias = str | int
 
 
 class AttributeSource(Enum):
-    """Where the value of an attribute comes from."""
+    """The source of an attribute's value."""
 
     PAYLOAD = "payload"
     TOPIC = "$topic"
@@ -60,7 +60,7 @@ _KNOWN = (*_PLAIN, "$level1", "$user")
 
 @dataclass(frozen=True, slots=True)
 class AttributeName:
-    """One name. `steps`: the path (PAYLOAD), the level's number from 1 (LEVEL), the key (USER), else nothing."""
+    """One name. `steps`: the path (PAYLOAD), the level's number from 1 (LEVEL), the key (USER), else empty."""
 
     canonical: str
     source: AttributeSource
@@ -68,7 +68,7 @@ class AttributeName:
 
     @classmethod
     def parse(cls, text: str, column: int = 1) -> AttributeName:
-        """Read *text*, which stands at *column* of a filter. Raises FilterInvalid."""
+        """Parse *text*, which is at *column* of a filter. Raises FilterInvalid."""
         if _PATH.fullmatch(text) is None:
             raise FilterInvalid(f"{text[:40]!r} is no attribute name", column)
         steps: list[Step] = []
@@ -89,17 +89,17 @@ class AttributeName:
 
     @classmethod
     def payload(cls, *steps: Step) -> AttributeName:
-        """The name of what lies at the end of *steps* in the payload; the first step is a key."""
+        """Return the name of the item at the end of *steps* in the payload; the first step is a key."""
         return cls(_spelled(steps), AttributeSource.PAYLOAD, steps)
 
 
 def quoted(key: str) -> str:
-    """*key* in double quotes, as it can always be written."""
+    """Return *key* in double quotes, which is always a valid spelling."""
     return '"' + key.replace('"', '""') + '"'
 
 
 def unquoted(text: str) -> str:
-    """The key that *text*, in double quotes, stands for."""
+    """Return the key that *text*, in double quotes, stands for."""
     return text[1:-1].replace('""', '"')
 
 
@@ -118,7 +118,7 @@ def _key(key: str, *, may_be_keyword: bool) -> str:
 
 def _reserved(steps: list[Step], column: int) -> AttributeName:
     word, *rest = steps
-    assert isinstance(word, str)  # the pattern lets no index stand first
+    assert isinstance(word, str)  # the pattern does not match an index in the first place
     if word == AttributeSource.USER.value:
         if len(rest) != 1 or not isinstance(rest[0], str):
             raise FilterInvalid("$user takes exactly one key, the user property's name: $user.key", column)
@@ -137,7 +137,7 @@ def _reserved(steps: list[Step], column: int) -> AttributeName:
 def _unknown(word: str) -> str:
     if word.lower().startswith("$level"):
         return f"topic levels are called $level1 to $level{TOPIC_LEVELS_MAX}, not {word[:40]!r}"
-    from difflib import get_close_matches  # 0.2 MiB that only a slip costs
+    from difflib import get_close_matches  # 0.2 MiB, loaded only after a misspelt name
 
     near = get_close_matches(word[:20].lower(), _KNOWN, n=1)
     advice = f"did you mean {near[0]}?" if near else "known are " + ", ".join(_KNOWN)

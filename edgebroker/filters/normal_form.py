@@ -1,7 +1,7 @@
-"""Normalisation: from a tree to a disjunction of predicates (link-matching section 1), within bounds.
+"""Normalisation: from a tree to a disjunction of predicates ([LM] section 1), within bounds.
 
-Negation goes to the leaves, each leaf becomes one elementary test, and the tests are multiplied out. `<>`, `NOT IN`
-and an OR over one attribute stay *one* test with several intervals, so that only an OR over different attributes
+Negation is pushed to the leaves, each leaf becomes one elementary test, and the tests are multiplied out. `<>`, `NOT
+IN` and an OR over one attribute remain *one* test with several intervals, so only an OR over different attributes
 multiplies.
 """
 
@@ -17,25 +17,27 @@ from edgebroker.limits import FILTER_CONJUNCTIONS_MAX
 from edgebroker.predicate import ElementaryTest, Pattern, Predicate
 
 PRODUCT_MAX: Final = 4 * FILTER_CONJUNCTIONS_MAX
-"""Different conjunctions while one AND is multiplied out. Merging seldom takes away more than three of four, and its
-cost grows faster than their number: with 256 the slowest filter we found takes 65 ms."""
+"""Distinct conjunctions while one AND is multiplied out. Merging seldom removes more than three of four, and its cost
+grows faster than their number: with 256 the slowest known filter takes 65 ms.
+"""
 
 WORK_MAX: Final = 12_000
-"""Steps of less than a microsecond in which a filter is multiplied out and merged. It bounds what the numbers of
-conjunctions do not: 64 patterns on one attribute, as 64 alternatives, take 7,000 steps; where lists of patterns are
-multiplied each alternative has many, and without a bound such a filter took 100 ms. Of a pattern eight parts count for
-one more: not counted, twelve patterns of 110 parts took 14 ms, now 4; none of 15,000 filters took 7."""
+"""Steps of less than a microsecond for multiplying out and merging a filter. It bounds cases that the number of
+conjunctions does not: 64 patterns on one attribute, as 64 alternatives, take 7,000 steps; where lists of patterns are
+multiplied each alternative has many, and without a bound such a filter took 100 ms. Eight parts of a pattern count as
+one more step: without that, twelve patterns of 110 parts took 14 ms, now 4; none of 15,000 filters took 7.
+"""
 
 _Conjunction: TypeAlias = frozenset[int]
 """Numbers of tests, at most one per attribute."""
 
 
 def normalised(node: Node) -> tuple[tuple[Predicate, ...], int]:
-    """The disjunction that accepts exactly the events for which *node* is true; `()` accepts none. And the work it was,
+    """Return the disjunction that accepts exactly the events for which *node* is true (`()` accepts none), and its cost
     in steps.
 
-    No predicate can accept nothing, and none accepts only what another one does, as far as single attributes tell.
-    Raises FilterTooComplex: any part of the filter needs more than FILTER_CONJUNCTIONS_MAX predicates, or more than
+    No predicate is unsatisfiable, and none is covered by another one, as far as single attributes show. Raises
+    FilterTooComplex if any part of the filter needs more than FILTER_CONJUNCTIONS_MAX predicates, or more than
     PRODUCT_MAX before equal ones are merged, or all of it more than WORK_MAX steps.
     """
     condition = positive(node)
@@ -49,7 +51,7 @@ def normalised(node: Node) -> tuple[tuple[Predicate, ...], int]:
 
 
 def _conjunction(terms: Iterable[Term]) -> Predicate | None:
-    """What all *terms* accept together; None if that is nothing. Most filters are no more than this."""
+    """Return the predicate of all *terms* joined by AND; None if it accepts nothing. Most filters have this form."""
     tests: dict[str, ElementaryTest] = {}
     for term in terms:
         test = accepted_by(term)
@@ -62,14 +64,14 @@ def _conjunction(terms: Iterable[Term]) -> Predicate | None:
 
 
 class _Normalisation:
-    """Tests by number: conjunctions are then small sets of numbers, and their attributes bits of one mask."""
+    """Tests by number: conjunctions are small sets of numbers, and their attributes are bits of one mask."""
 
     def __init__(self) -> None:
         self.work = 0
         """Steps so far."""
         self._tests: list[ElementaryTest] = []
         self._patterns: list[frozenset[Pattern]] = []
-        self._sizes: list[int] = []  # what it takes to handle a test: its patterns are hashed and spelled to be sorted
+        self._sizes: list[int] = []  # the cost of handling a test, whose patterns are hashed, and spelled to be sorted
         self._numbers: dict[ElementaryTest, int] = {}
         self._numbers_of: dict[str, set[int]] = {}
         self._bits: list[int] = []
@@ -86,7 +88,7 @@ class _Normalisation:
             case Or(operands):
                 return self._simplified(one for operand in operands for one in self.disjunction(operand))
             case And(operands):
-                # The shortest first: single tests then contradict, and so remove, products before these multiply.
+                # The shortest first: contradictions with single tests then remove products before they multiply.
                 factors = sorted((self.disjunction(operand) for operand in operands), key=len)
                 product: list[_Conjunction] = [frozenset()]
                 for factor in factors:
@@ -137,7 +139,7 @@ class _Normalisation:
     # -- simplifying ------------------------------------------------------------------------------------------
 
     def _simplified(self, conjunctions: Iterable[_Conjunction]) -> list[_Conjunction]:
-        """Merge what differs in one attribute only, drop what another one covers, and count."""
+        """Merge conjunctions that differ in one attribute only, drop covered ones, and check the limits."""
         kept = list(dict.fromkeys(conjunctions))
         if len(kept) < 2:
             return kept
@@ -157,7 +159,9 @@ class _Normalisation:
         return [one | common for one in kept]
 
     def _merged(self, conjunctions: list[_Conjunction], of_attribute: set[int]) -> list[_Conjunction]:
-        """Conjunctions that are equal but for their test of one attribute become one where one test can say both."""
+        """Merge conjunctions that are equal except for their tests of one attribute, where one test can express
+        both.
+        """
         groups: dict[_Conjunction, list[_Conjunction]] = {}
         for conjunction in conjunctions:
             groups.setdefault(conjunction - of_attribute, []).append(conjunction)
@@ -165,20 +169,20 @@ class _Normalisation:
             return conjunctions
         merged: list[_Conjunction] = []
         for rest, group in groups.items():
-            if len(group) == 1 or rest in group:  # alone, or one does not ask for the attribute and so covers all
+            if len(group) == 1 or rest in group:  # alone, or one does not test the attribute and so covers all
                 merged.append(group[0] if len(group) == 1 else rest)
                 continue
-            alike = [number for one in group for number in one & of_attribute]
-            self._spend(16 + sum(8 + self._sizes[number] for number in alike))
-            tests = either(self._tests[number] for number in alike)
+            numbers = [number for one in group for number in one & of_attribute]
+            self._spend(16 + sum(8 + self._sizes[number] for number in numbers))
+            tests = either(self._tests[number] for number in numbers)
             merged.extend(rest | {self._number(test)} for test in tests)
             if not tests:
                 merged.append(rest)
         return merged
 
     def _uncovered(self, conjunctions: list[_Conjunction]) -> list[_Conjunction]:
-        """Those that no other one covers. A conjunction covers none that tests fewer attributes."""
-        # With their masks, which tell most pairs apart: 64 conjunctions are 4,000 pairs, and a call takes 0.4 us.
+        """Return those that no other one covers. A conjunction covers none that tests fewer attributes."""
+        # Masks decide most pairs without a call of 0.4 us: 64 conjunctions are 4,000 pairs.
         kept: list[tuple[int, _Conjunction, dict[int, int]]] = []
         for conjunction in sorted(conjunctions, key=len):
             mask, by_bit = self._mask(conjunction), self._by_bit(conjunction)
@@ -192,9 +196,9 @@ class _Normalisation:
         return [conjunction for _, conjunction, _ in kept]
 
     def _covers(self, general: _Conjunction, have: dict[int, int]) -> bool:
-        """Whether every test of *general* follows from the one that a special conjunction makes of the same attribute.
+        """Return whether every test of *general* follows from the special conjunction's test of the same attribute.
 
-        It makes one of each, by the bits in *have*: that is what their masks tell.
+        *have*: the tests of the special conjunction by bit; the masks show that it tests every attribute of *general*.
         """
         self._spend(1)
         bits, patterns = self._bits, self._patterns
@@ -229,9 +233,9 @@ class _Normalisation:
             size = len(test.intervals) // 4 + sum(1 + len(pattern.parts) // 8 for pattern in test.patterns)
             self._sizes.append(size)
             self._spend(8 + size)
-            alike = self._numbers_of.setdefault(test.attribute, set())
-            self._bits.append(self._bits[min(alike)] if alike else 1 << len(self._numbers_of))
-            alike.add(number)
+            same_attribute = self._numbers_of.setdefault(test.attribute, set())
+            self._bits.append(self._bits[min(same_attribute)] if same_attribute else 1 << len(self._numbers_of))
+            same_attribute.add(number)
         return number
 
     def _mask(self, conjunction: _Conjunction) -> int:
@@ -241,15 +245,15 @@ class _Normalisation:
         return mask
 
     def _by_bit(self, conjunction: _Conjunction) -> dict[int, int]:
-        """Its tests by the bits of their attributes. Not to be changed."""
+        """Return the tests of *conjunction* by the bits of their attributes. Must not be changed."""
         known = self._by_bits.get(conjunction)
         if known is None:
             known = self._by_bits[conjunction] = {self._bits[number]: number for number in conjunction}
         return known
 
 
-def _too_many(most: int) -> FilterTooComplex:
+def _too_many(count_max: int) -> FilterTooComplex:
     return FilterTooComplex(
-        f"multiplied out, a part of the filter has more than {most} alternatives; write fewer ORs inside ANDs,"
+        f"multiplied out, a part of the filter has more than {count_max} alternatives; write fewer ORs inside ANDs,"
         " or split the filter into several subscriptions"
     )

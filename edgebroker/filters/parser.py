@@ -38,7 +38,9 @@ _BINDING: Final[dict[str, tuple[int, type[And | Or]]]] = {"OR": (1, Or), "AND": 
 _OPERATORS: Final = {operator.value: operator for operator in Operator}
 _AFTER_NAME: Final = ("IN", "BETWEEN", "LIKE", "IS", "NOT", "AND", "OR")
 _NAMES_REMEMBERED: Final = 256
-"""Thousands of filters ask for the same few attributes; reading a name takes 3 us. Names of 2 KiB would take 4 MiB."""
+"""Cached names: thousands of filters use the same few attributes, and parsing a name takes 3 us. Names of 2 KiB would
+take 4 MiB.
+"""
 _KIND_NAMES: Final = {ValueType.NUMBER: "a number", ValueType.STRING: "a string", ValueType.BOOLEAN: "a boolean"}
 _NAME: Final = TokenKind.NAME
 _VALUED: Final = (TokenKind.NUMBER, TokenKind.STRING)
@@ -46,7 +48,7 @@ _LITERAL: Final = "a number, a 'string', TRUE or FALSE"
 
 
 def parse(text: str) -> Node:
-    """Read a filter. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
+    """Parse a filter. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > FILTER_BYTES_MAX:
         raise FilterTooComplex(f"a filter has at most {FILTER_BYTES_MAX} bytes, this one has {size}")
@@ -55,7 +57,7 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """One reading of one filter. Every method begins at `self._token` and leaves it behind what it has read."""
+    """Parses one filter. Every method begins at `self._token` and leaves it behind the tokens it has consumed."""
 
     def __init__(self, tokens: list[FilterToken]) -> None:
         self._tokens = iter(tokens)
@@ -76,7 +78,7 @@ class _Parser:
     # -- conditions -------------------------------------------------------------------------------------------
 
     def _condition(self, floor: int) -> Node:
-        """Operands joined by words that bind tighter than *floor*."""
+        """Parse operands joined by operators that bind tighter than *floor*."""
         left = self._operand()
         while (word := self._token.text) in _BINDING:
             strength, kind = _BINDING[word]
@@ -136,7 +138,7 @@ class _Parser:
             self._next()
             word = self._token.text
         if word == "IN":
-            return self._membership(name, negated, start)
+            return self._in_test(name, negated, start)
         if word == "BETWEEN":
             return self._between(name, negated, start)
         if word == "LIKE":
@@ -144,7 +146,7 @@ class _Parser:
         if negated:
             raise self._unexpected("IN, BETWEEN or LIKE after NOT", "IN", "BETWEEN", "LIKE")
         if word == "IS":
-            return self._presence(name, start)
+            return self._null_test(name, start)
         if self._at_end() or word in ("AND", "OR", ")"):
             self._count()
             return Comparison(name, Operator.EQ, True, start)
@@ -169,7 +171,7 @@ class _Parser:
             raise FilterInvalid("TRUE and FALSE have no order; compare them with = or <>", literal.column)
         return Comparison(name, operator, value, start)
 
-    def _membership(self, name: str, negated: bool, start: int) -> InTest:
+    def _in_test(self, name: str, negated: bool, start: int) -> InTest:
         self._next()
         if self._token.text != "(":
             raise self._unexpected("'(' and a list of literals after IN")
@@ -214,7 +216,7 @@ class _Parser:
         self._count()
         return Like(name, parts_of(text, escape, pattern.column), negated, start)
 
-    def _presence(self, name: str, start: int) -> NullTest:
+    def _null_test(self, name: str, start: int) -> NullTest:
         self._next()
         negated = self._token.text == "NOT"
         if negated:
@@ -286,11 +288,11 @@ class _Parser:
         self._token = next(self._tokens)
 
     def _unexpected(self, wanted: str, *keywords: str) -> FilterInvalid:
-        """What was found, what was expected, and the nearest of *keywords* if a word was found that is none."""
+        """Return the error that names the token, the expectation, and the keyword most similar to a misspelt one."""
         token = self._token
         reason = f"expected {wanted}, found {token}"
         if token.kind is _NAME:
-            from difflib import get_close_matches  # 0.2 MiB that only a slip costs
+            from difflib import get_close_matches  # 0.2 MiB, loaded only after a misspelt keyword
 
             near = get_close_matches(token.text[:12].upper(), keywords, n=1)
             if near:
@@ -302,7 +304,7 @@ class _Parser:
 
 @lru_cache(_NAMES_REMEMBERED)
 def _canonical_name(text: str) -> str:
-    """The canonical spelling of a name. Raises FilterInvalid, with a column inside the name."""
+    """Return the canonical spelling of a name. Raises FilterInvalid, with a column inside the name."""
     return AttributeName.parse(text).canonical
 
 

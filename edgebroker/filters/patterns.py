@@ -1,4 +1,4 @@
-"""`LIKE` patterns: reading them, spelling them, and what they say about the order of strings."""
+"""`LIKE` patterns: parsing them, spelling them, and their position in the order of strings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ESCAPE: Final = "!"
 
 
 def parts_of(pattern: str, escape: str | None, column: int) -> tuple[str | int, ...]:
-    """Read *pattern*, whose literal stands at *column*: `%` is any run, `_` any one character, *escape* quotes both.
+    """Parse *pattern*, whose literal is at *column*: `%` is any run, `_` any one character, *escape* quotes both.
 
-    The result is the shortest form: no empty text, no two texts in a row, and of a run of wildcards the `_` first and
-    one `%` after them. Raises FilterInvalid: the escape character stands before anything but `%`, `_` and itself.
+    The result is the shortest form: no empty text, no two texts in a row, and of a run of wildcards first the `_` and
+    then one `%`. Raises FilterInvalid if the escape character stands before anything but `%`, `_` and itself.
     """
     parts: list[str | int] = []
     characters = iter(pattern)
@@ -41,7 +41,7 @@ def parts_of(pattern: str, escape: str | None, column: int) -> tuple[str | int, 
 
 
 def spelled(parts: tuple[str | int, ...]) -> tuple[str, str | None]:
-    """The pattern's text, and the escape character it needs, if any."""
+    """Return the text of the pattern, and the escape character it needs, if any."""
     needs_escape = any(isinstance(part, str) and ("%" in part or "_" in part) for part in parts)
     text = ""
     for part in parts:
@@ -57,19 +57,20 @@ def spelled(parts: tuple[str | int, ...]) -> tuple[str, str | None]:
 
 
 def prefix_of(parts: tuple[str | int, ...]) -> str:
-    """The text with which every string begins that is like the pattern; it may be empty."""
+    """Return the prefix of all strings that are like the pattern; it may be empty."""
     return parts[0] if parts and isinstance(parts[0], str) else ""
 
 
 def is_plain(parts: tuple[str | int, ...]) -> bool:
-    """Whether texts that are like the pattern are one text, or all that begin with it: no `%` but the last, no `_`."""
+    """Return whether the pattern is one text or a prefix: no `%` but the last, no `_`."""
     return parts in ((), (prefix_of(parts),), (prefix_of(parts), ANY_RUN), (ANY_RUN,))
 
 
 def successor(prefix: str) -> str | None:
-    """The smallest string that is greater than every string that begins with *prefix*; None if there is none.
+    """Return the smallest string that is greater than every string that begins with *prefix*; None if there is none.
 
-    Strings order by code point. Surrogates are no characters: U+E000 follows U+D7FF, and nothing follows U+10FFFF.
+    Strings are ordered by code point. Surrogates are no characters: U+E000 follows U+D7FF, and nothing follows
+    U+10FFFF.
     """
     kept = prefix.rstrip(chr(_LAST_CHARACTER))
     if not kept:

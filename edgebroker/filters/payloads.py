@@ -1,7 +1,8 @@
-"""Payloads as trees of plain values: JSON, CBOR, or a bare text. Nothing a payload holds may raise or blow up.
+"""Payloads as trees of plain values: JSON, CBOR, or a bare text. No payload can raise an exception or use unbounded
+time.
 
-orjson reads JSON where it is installed; whatever it refuses, and whole numbers beyond its 64 bits, are decided by the
-standard library, so that both readings are one.
+orjson parses JSON where it is installed; the standard library decides about everything that orjson refuses, and about
+whole numbers beyond 64 bits, so that the result is the same.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from edgebroker.predicate import COMPOSITE, Composite, Value
 _fast_loads: Callable[[bytes], Any] | None
 try:
     from orjson import loads as _fast_loads
-except ImportError:  # optional: no wheels for every gateway
+except ImportError:  # optional: there are no wheels for some gateways
     _fast_loads = None
 
 NOTHING: Final = object()
-"""The payload cannot be read: it has no attributes."""
+"""The payload cannot be parsed: it has no attributes."""
 
 SPARKPLUG: Final = "spBv1.0/"
-"""Topics that begin so may have payloads of another kind: Sparkplug B, which `edgebroker.filters.sparkplug` reads."""
+"""The prefix of topics that may have Sparkplug B payloads, which `edgebroker.filters.sparkplug` decodes."""
 
 INTEGER_DIGITS_MAX: Final = 2_048
-"""Decimal digits of a whole number; a longer one is composite. No filter could name it, and reading it is quadratic."""
+"""Decimal digits of a whole number; a longer one is composite. No filter can name it, and parsing it takes quadratic
+time.
+"""
 
 EXACT_FLOAT_MAX: Final = 2.0**63
-"""A float at least this large may be a whole number that a fast reading has rounded."""
+"""A float at least this large may be a whole number that a fast parser has rounded."""
 
 _INFINITE: Final = (float("inf"), float("-inf"))
 _INTEGER_MAX: Final = 10**INTEGER_DIGITS_MAX
@@ -45,15 +48,16 @@ _BLANKS: Final = " \t\r\n"
 
 _CBOR_MAP: Final = range(0xA0, 0xC0)
 _BINARY: Final = frozenset((*range(0x20), *range(0x7F, 0xA0), 0xC0, 0xC1, *range(0xF5, 0x100))) - frozenset(b"\t\n\r")
-"""What neither JSON nor a text without control characters begins with: to try both would take 5 us."""
+"""First bytes of neither JSON nor a text without control characters: trying both would take 5 us."""
 
 
 def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool = False) -> Any:
-    """What *payload* holds: dict, list, str, int, float, bool, None, COMPOSITE, or other objects that count as such.
+    """Parse *payload* into dict, list, str, int, float, bool, None, COMPOSITE, or other objects that are treated as
+    composite.
 
-    *content_type* decides between JSON and CBOR if it names one of them; else the first byte does. NOTHING: empty, too
-    large, too deep, too much in it, broken, or neither a JSON value, a CBOR map, nor a text without control characters.
-    Unless *exact*, whole numbers beyond 64 bits may come as the nearest float.
+    *content_type* selects JSON or CBOR if it names one of them; otherwise the first byte does. NOTHING: empty, too
+    large, too deep, too many items, malformed, or neither a JSON value, a CBOR map, nor a text without control
+    characters. Unless *exact*, whole numbers beyond 64 bits may be rounded to floats.
     """
     if not payload or len(payload) > PAYLOAD_PARSE_BYTES_MAX:
         return NOTHING
@@ -72,7 +76,7 @@ def payload_tree(payload: bytes, content_type: str | None = None, *, exact: bool
 
 
 def named_form(content_type: str) -> str:
-    """What a payload is by its content type: "cbor", "json", or "" if it says neither."""
+    """Return the format that the content type names: "cbor", "json", or "" if neither."""
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type.endswith(("/cbor", "+cbor")):
         return "cbor"
@@ -80,8 +84,8 @@ def named_form(content_type: str) -> str:
 
 
 def json_tree(payload: bytes, *, exact: bool = False) -> Any:
-    """The JSON value that *payload* is, or NOTHING. Of equal keys the last one counts."""
-    if payload.count(b"{") + payload.count(b"[") > PAYLOAD_DEPTH_MAX and _holds_too_much(payload):
+    """Parse *payload* as a JSON value; NOTHING if it is none. Of equal keys the last one counts."""
+    if payload.count(b"{") + payload.count(b"[") > PAYLOAD_DEPTH_MAX and _exceeds_bounds(payload):
         return NOTHING
     if _fast_loads is not None and not exact:
         try:
@@ -94,12 +98,12 @@ def json_tree(payload: bytes, *, exact: bool = False) -> Any:
     except (ValueError, RecursionError):
         return NOTHING
     if "\\u" in text and any(_ESCAPES.findall(text)):
-        return NOTHING  # a lone surrogate is no character
+        return NOTHING  # a lone surrogate is not a character
     return tree
 
 
 def value_of(item: Any) -> Value:
-    """The value that a filter sees of *item*, a part of a tree."""
+    """Return *item*, a part of a tree, as a filter's value."""
     kind = type(item)
     if kind is str or kind is bool:
         return item  # type: ignore[no-any-return]
@@ -126,10 +130,11 @@ def _refuse(constant: str) -> object:
 _DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_refuse)
 
 
-def _holds_too_much(payload: bytes) -> bool:
-    """Whether brackets are more than PAYLOAD_COMPOSITES_MAX pairs, nest deeper than PAYLOAD_DEPTH_MAX, or do not pair.
+def _exceeds_bounds(payload: bytes) -> bool:
+    """Return whether brackets are more than PAYLOAD_COMPOSITES_MAX pairs, nest deeper than PAYLOAD_DEPTH_MAX, or do not
+    match.
 
-    Linear: innermost pairs go, 32 times.
+    Time is linear: the innermost pairs are removed 32 times.
     """
     brackets = _STRINGS.sub(b"", payload).translate(_TO_SQUARE, _NOT_BRACKETS)
     if len(brackets) > 2 * PAYLOAD_COMPOSITES_MAX:
@@ -140,7 +145,7 @@ def _holds_too_much(payload: bytes) -> bool:
 
 
 def _bare_text(payload: bytes) -> Any:
-    """A word such as `ON`: UTF-8, no control characters, and not the beginning of a broken JSON value."""
+    """Return a word such as `ON`: UTF-8, no control characters, and not the beginning of a malformed JSON value."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -149,7 +154,7 @@ def _bare_text(payload: bytes) -> Any:
 
 
 def _cbor(payload: bytes) -> Any:
-    from edgebroker.filters.cbor import read_cbor  # for who is sent CBOR
+    from edgebroker.filters.cbor import read_cbor  # loaded with the first CBOR payload
 
     try:
         return read_cbor(payload)

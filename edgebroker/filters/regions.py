@@ -1,9 +1,9 @@
-"""Regions: sets of values of one attribute, whatever their kinds, exact for the values that an event can have.
+"""Regions: sets of values of one attribute, of any types, exact for the values that an event can have.
 
-All values stand on one line: NULL, the composite values, numbers, strings, booleans. A *span* holds what lies from one
-cut up to the next; a *cut* `(kind, value)` lies just before a value, `(kind,)` before the whole kind. There is no cut
-after a value: whatever follows 5 begins at the next number that an event can hold, so `a > 5` and
-`a >= 5.000000000000001` are one region, and a range between two neighbours is seen to be empty.
+All values are ordered on one line: NULL, the composite values, numbers, strings, booleans. A *span* contains the values
+from one cut up to the next; a *cut* `(kind, value)` lies just before a value, `(kind,)` before all values of a type.
+There is no cut after a value: the values above 5 begin at the next number that an event can have, so `a > 5` and `a >=
+5.000000000000001` are the same region, and a range between two adjacent numbers is recognised as empty.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ Region: TypeAlias = tuple[Span, ...]
 """Spans in order; none is empty, no two touch. Equal sets are equal regions."""
 
 EVERYTHING: Final[Region] = (((ValueType.NULL,), (ValueType.BOOLEAN + 1,)),)
-"""All values, and none (NULL)."""
+"""All values, and NULL."""
 PRESENT: Final[Region] = (((ValueType.NOT_NULL,), (ValueType.BOOLEAN + 1,)),)
-"""All values. The composite ones stand where the line has the number of NOT_NULL."""
+"""All values without NULL. The composite ones are at the number of NOT_NULL."""
 
 _COMPARABLE: Final[Region] = (((ValueType.NUMBER,), (ValueType.BOOLEAN + 1,)),)
 _FLOAT_WHOLE_MIN: Final = 2**53
-"""From here on whole numbers, which are exact, lie closer together than doubles."""
+"""From here on whole numbers, which are exact, are closer together than doubles."""
 
 
 def whole(kind: ValueType) -> Region:
-    """All values of *kind*, NULL, NUMBER, STRING or BOOLEAN."""
+    """Return all values of *kind*: NULL, NUMBER, STRING or BOOLEAN."""
     return (((kind,), (kind + 1,)),)
 
 
 def region_of(test: ElementaryTest) -> Region:
-    """What the kind and the intervals of *test* accept; its patterns may accept less."""
+    """Return the values that the type and the intervals of *test* accept; its patterns may accept fewer."""
     if test.kind is ValueType.NULL:
         return whole(ValueType.NULL)
     if test.kind is ValueType.NOT_NULL:
         return PRESENT
-    return _joined(_span(test.kind, interval) for interval in test.intervals)
+    return _merged(_span(test.kind, interval) for interval in test.intervals)
 
 
 def point(value: Bound) -> Region:
-    """*value* alone."""
-    return _joined((_span(kind_of(value), Interval(value, True, value, True)),))
+    """Return the region of *value* alone."""
+    return _merged((_span(kind_of(value), Interval(value, True, value, True)),))
 
 
 def beginning_with(prefix: str) -> Region:
-    """The strings that begin with *prefix*."""
-    return _joined((_span(ValueType.STRING, Interval(prefix, True, successor(prefix), False)),))
+    """Return the strings that begin with *prefix*."""
+    return _merged((_span(ValueType.STRING, Interval(prefix, True, successor(prefix), False)),))
 
 
 def union(regions: Iterable[Region]) -> Region:
-    """What lies in any of *regions*."""
-    return _joined(span for region in regions for span in region)
+    """Return the values in any of *regions*."""
+    return _merged(span for region in regions for span in region)
 
 
 def intersection(one: Region, other: Region) -> Region:
-    """What lies in both. Time is linear in both lengths."""
+    """Return the values in both regions. Time is linear in both lengths."""
     common: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -75,7 +75,7 @@ def intersection(one: Region, other: Region) -> Region:
 
 
 def difference(one: Region, other: Region) -> Region:
-    """What lies in *one* and not in *other*."""
+    """Return the values in *one* and not in *other*."""
     begin, end = EVERYTHING[0]
     lows = [begin, *(high for _, high in other)]
     highs = [*(low for low, _ in other), end]
@@ -83,7 +83,7 @@ def difference(one: Region, other: Region) -> Region:
 
 
 def includes(wide: Region, narrow: Region) -> bool:
-    """Whether *narrow* lies in *wide*."""
+    """Return whether *wide* contains all of *narrow*."""
     at = 0
     for low, high in narrow:
         while at < len(wide) and wide[at][1] < high:
@@ -94,7 +94,7 @@ def includes(wide: Region, narrow: Region) -> bool:
 
 
 def point_of(span: Span) -> tuple[Bound] | None:
-    """The one value in *span*, which holds numbers, strings or booleans; None if there are more."""
+    """Return the single value in *span*, of numbers, strings or booleans; None if there are more."""
     low, high = span
     if len(low) > 1:
         return (low[1],) if high == _above(ValueType(low[0]), low[1]) else None
@@ -104,7 +104,7 @@ def point_of(span: Span) -> tuple[Bound] | None:
 
 
 def example_of(region: Region) -> Value:
-    """A value in *region*, which is not empty: NULL if it is there, else a short one that can be compared."""
+    """Return a value in *region*, which is not empty: NULL if possible, otherwise a short one that can be compared."""
     if region[0][0] == (ValueType.NULL,):
         return None
     low, high = (intersection(region, _COMPARABLE) or region)[0]
@@ -122,7 +122,7 @@ def example_of(region: Region) -> Value:
 
 
 def _number(low: Cut, high: Cut) -> int | float:
-    """A number from *low* on and below *high*, with few digits."""
+    """Return a number from *low* on and below *high*, with few digits."""
     if len(low) == 1:
         return 0 if high > (ValueType.NUMBER, 0) else math.floor(high[1]) - 1
     least: int | float = low[1]
@@ -147,7 +147,7 @@ def _cut(kind: ValueType, value: Bound, *, after: bool) -> Cut:
 
 
 def _above(kind: ValueType, value: Bound) -> Cut:
-    """The cut before the least value that is greater than *value*. Bounds are finite: the language has no infinity."""
+    """Return the cut before the least value greater than *value*. Bounds are finite: the language has no infinity."""
     if isinstance(value, bool):
         return (kind + 1,) if value else (kind, True)
     if isinstance(value, str):
@@ -155,7 +155,7 @@ def _above(kind: ValueType, value: Bound) -> Cut:
     return kind, math.nextafter(value, math.inf) if abs(value) < _FLOAT_WHOLE_MIN else int(value) + 1
 
 
-def _joined(spans: Iterable[Span]) -> Region:
+def _merged(spans: Iterable[Span]) -> Region:
     joined: list[Span] = []
     for low, high in sorted(span for span in spans if span[0] < span[1]):
         if joined and low <= joined[-1][1]:

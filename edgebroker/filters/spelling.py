@@ -1,4 +1,4 @@
-"""Trees and tests as text: the canonical form by which equal filters are recognised, and words for people."""
+"""Trees and tests as text: the canonical form by which equal filters are recognised, and descriptions for people."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ _KIND_WORDS: Final = {ValueType.NUMBER: "any number", ValueType.STRING: "any str
 
 
 def canonical(node: Node) -> str:
-    """One spelling for filters that differ only in blanks, parentheses, NOTs, order, repetition or spelling of numbers.
+    """Return the common spelling of filters that differ only in blanks, parentheses, NOTs, order, repetition or number
+    formats.
 
-    The text is a filter with the same meaning. It may be longer than the one it was made from.
+    The text is a filter with the same meaning. It may be longer than the original.
     """
     return _text(_ordered(positive(node)))
 
 
 def literal(value: Bound) -> str:
-    """*value* as the language spells it; equal values have one spelling."""
+    """Return *value* in the spelling of the language; equal values have one spelling."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
@@ -51,7 +52,7 @@ def literal(value: Bound) -> str:
 
 
 def accepted_text(test: ElementaryTest) -> str:
-    """What *test* accepts, in the filter language as far as that can say it."""
+    """Return the values that *test* accepts, in the filter language as far as possible."""
     if test.kind in (ValueType.NULL, ValueType.NOT_NULL):
         return f"{test.attribute} IS {'NOT ' if test.kind is ValueType.NOT_NULL else ''}NULL"
     if test.intervals == (Interval(),):
@@ -66,7 +67,7 @@ def accepted_text(test: ElementaryTest) -> str:
 
 
 def _ordered(node: Node) -> Node:
-    """The same tree with the operands of every And and Or sorted by their text, each once."""
+    """Return the tree with the operands of every And and Or sorted by their text, each once."""
     if not isinstance(node, (And, Or)):
         return node
     kind = type(node)

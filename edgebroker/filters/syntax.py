@@ -1,6 +1,6 @@
-"""The tree of a filter: frozen nodes that know their column. Negation can be pushed to the leaves.
+"""The syntax tree of a filter: frozen nodes with their columns. Negation can be pushed to the leaves.
 
-`column` counts characters from 1, says where the node begins, and takes no part in equality.
+`column` counts characters from 1, is where the node begins, and is not part of equality.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Operator(StrEnum):
 
     @property
     def flipped(self) -> Operator:
-        """The operator that says the same with both sides exchanged: `30 < temp` is `temp > 30`."""
+        """The operator with the same meaning when both sides are exchanged: `30 < temp` is `temp > 30`."""
         return _FLIPPED[self]
 
     @property
@@ -105,7 +105,7 @@ class And:
 
     @property
     def column(self) -> int:
-        """Where the first operand begins."""
+        """The column of the first operand."""
         return self.operands[0].column
 
 
@@ -117,7 +117,7 @@ class Or:
 
     @property
     def column(self) -> int:
-        """Where the first operand begins."""
+        """The column of the first operand."""
         return self.operands[0].column
 
 
@@ -127,7 +127,7 @@ Node: TypeAlias = Term | Not | And | Or
 
 
 def joined(kind: type[And | Or], *nodes: Node) -> Node:
-    """All *nodes* as operands of one And or Or, without nesting the same kind."""
+    """Return all *nodes* as operands of one And or Or, without nesting the same type."""
     operands: list[Node] = []
     for node in nodes:
         if isinstance(node, kind):
@@ -138,7 +138,7 @@ def joined(kind: type[And | Or], *nodes: Node) -> Node:
 
 
 def terms_of(node: Node) -> list[Term]:
-    """The leaves, from left to right."""
+    """Return the leaves, from left to right."""
     match node:
         case Not(operand):
             return terms_of(operand)
@@ -149,10 +149,10 @@ def terms_of(node: Node) -> list[Term]:
 
 
 def positive(node: Node, *, negated: bool = False) -> Node:
-    """The same condition (or its negation) without any Not.
+    """Return the same condition (or its negation) without any Not.
 
-    De Morgan's rules hold in three-valued logic, and every term has an opposite that is unknown exactly where the
-    term is: both compare the same attribute with literals of the same kind.
+    De Morgan's laws are valid in three-valued logic, and every term has an opposite that is unknown exactly where the
+    term is: both compare the same attribute with literals of the same type.
     """
     match node:
         case Not(operand):

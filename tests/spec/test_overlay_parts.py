@@ -159,4 +159,4 @@ def test_so_many_publishers_are_remembered_and_no_more() -> None:
         handed += sorting.add(event(1, True, publisher), False, publisher)
         sorting.release(publisher)
     assert [each.forward.header.publisher for each in handed] == list(range(PUBLISHERS_MAX + 2 - HELD_EVENTS_MAX))
-    assert len(sorting._flows) == PUBLISHERS_MAX
+    assert len(sorting._publishers) == PUBLISHERS_MAX

@@ -39,12 +39,16 @@ def frees_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def names_a_snapshot_that_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     def rotate(self: Any, now: int) -> None:
-        if self._is_stated:
+        if self._is_snapshot_complete:
             self._rotates = True
             self.commit_by = min(self.commit_by, now)
 
     patch.setattr(Journal, "_rotate_if_synced", rotate)
-    patch.setattr(Journal, "_next_replay_from", lambda self: self._state_first if self._is_stated else self.replay_from)
+    patch.setattr(
+        Journal,
+        "_next_replay_from",
+        lambda self: self._snapshot_first if self._is_snapshot_complete else self.replay_from,
+    )
 
 
 def forgets_what_failed(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,7 @@ def believes_what_is_unproven(patch: pytest.MonkeyPatch) -> None:
 
 
 def lets_a_torn_segment_replace_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RecoveryPass, "_begins_well", lambda self, name, header: True)
+    patch.setattr(RecoveryPass, "_begins_intact", lambda self, name, header: True)
 
 
 def believes_every_length(patch: pytest.MonkeyPatch) -> None:
