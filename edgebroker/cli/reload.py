@@ -28,7 +28,7 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
     found = _refused(config) if config is not None and config.is_file() else {}
     found = found or post_json(gateway_endpoint(http, config, token_file), "/reload")
     click.echo(json.dumps(found) if as_json else "\n".join(found["lines"]))
-    sys.exit(0 if found["taken"] and not found["rejected_outcome"] else 1)
+    sys.exit(0 if found["taken"] and not found["rejected"] else 1)
 
 
 def _refused(config: Path) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from edgebroker.cli.reload import command
 from edgebroker.errors import SettingsInvalid
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.reload import PreparedChange, Reloader, ReloadOutcome, differences
@@ -154,3 +157,15 @@ def test_a_gateway_warns_of_keys_that_have_no_effect_any_more() -> None:
         assert told[0].startswith("f.toml:2: node.spin_us: has no effect")
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(("text", "code"), [("", 0), ("[listener]\nport = 0\n", 0), ("[[bridge]]\nname = 7\n", 1)])
+def test_the_command_exits_as_the_gateway_reports_the_outcome(
+    monkeypatch: pytest.MonkeyPatch, text: str, code: int
+) -> None:
+    rejected = Settings.parse(text, "f.toml", Path("/etc/edge"), apart=True).aside
+    outcome = ReloadOutcome(rejected=rejected)
+    reply = outcome.as_json() | {"lines": list(outcome.lines())}
+    monkeypatch.setattr("edgebroker.cli.reload.post_json", lambda endpoint, path: reply)
+    result = CliRunner().invoke(command, ["--http", "9883", "--json"])
+    assert (result.exit_code, json.loads(result.stdout)) == (code, reply)
