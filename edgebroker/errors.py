@@ -59,7 +59,7 @@ class HeaderInvalid(EdgebrokerError):
 
 
 class BrokerNoAnswer(EdgebrokerError):
-    """No broker answers there, or not in the way it was spoken to; the message says where and why."""
+    """No broker answers at the address, or not as expected; the message says where and why."""
 
 
 @dataclass(slots=True)  # not frozen: it grows

@@ -1,7 +1,7 @@
 """The command line. Each command is a module of its own, imported when it is called and not before.
 
-Exit codes: 0 done, 1 done and the answer is bad, 2 refused (usage, settings, or the machine says no); 78
-of `run` alone: its settings file is wrong, and to start it again mends nothing.
+Exit codes: 0 success, 1 success with a negative answer, 2 failure (usage, settings, or the machine); 78 of `run` only:
+its settings file is invalid, and to start it again does not help.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ COMMANDS = {
     "experiment": "Repeat published experiments.",
     "demo": "Gateways, devices, subscribers and audits, in one go.",
 }
-"""Name -> one line for --help. Each is `command` in the module of that name in this folder, or in that of MODULES."""
+"""Name -> one line for --help. Each is `command` in the module of that name in this folder, or in that of `MODULES`."""
 MODULES = {
     "import": "edgebroker.cli.mosquitto_import",
-    "client": "edgebroker.cli.clients",  # `pub` and `sub` are made of `mqtt_client`
+    "client": "edgebroker.cli.clients",  # `mqtt_client` is the MQTT client of `pub` and `sub`
     "bench": "edgelab.bench",
     "simulate": "edgelab.simulate",
     "experiment": "edgelab.experiment",
@@ -62,7 +62,7 @@ MODULES = {
 
 
 class Refused(click.ClickException):
-    """One clear line and exit code 2: nothing was done."""
+    """One line of error message and exit code 2: nothing was done."""
 
     exit_code = 2
 
@@ -71,7 +71,7 @@ class Refused(click.ClickException):
 
 
 class Commands(click.Group):
-    """The commands of COMMANDS. `--help` imports none of them."""
+    """The commands of `COMMANDS`. `--help` imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,7 +79,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # nothing of what is imported is garbage
+        gc.disable()  # imports create no garbage
         try:
             command = import_module(MODULES.get(cmd_name, f"{__name__}.{cmd_name}")).command
         finally:
@@ -95,23 +95,23 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in COMMANDS:
-            import difflib  # 0.2 MiB that only a slip costs
+            import difflib  # 0.2 MiB, only after a typing error
 
             nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"Did you mean '{nearest[0]}'?" if nearest else f"There are: {', '.join(COMMANDS)}."
             ctx.fail(f"No such command '{args[0]}'. {hint}")
         return super().resolve_command(ctx, args)
 
-    def main(self, *args: Any, **more: Any) -> Any:
-        """As click's, but output that cannot be written, click's own too, is one line and exit code 2."""
+    def main(self, *args: Any, **options: Any) -> Any:
+        """As click's, but output that cannot be written, click's own included, is one line and exit code 2."""
         try:
             try:
-                return super().main(*args, **more)
+                return super().main(*args, **options)
             finally:
                 finish()
         except Unwritable as unwritable:
             complain(f"Error: {unwritable}")
-        except OSError as error:  # nothing waits to be printed: Python was told to keep nothing back, or it is a file
+        except OSError as error:  # stdout is unbuffered, or the output is a file
             if error.errno not in FULL:
                 raise
             complain(f"Error: what was to be written is lost: {error.strerror}")
@@ -122,21 +122,21 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except EdgebrokerError as error:
             raise Refused(str(error)) from error
-        except OSError as error:  # of a file that no command has words for: one above it may be closed to us
+        except OSError as error:  # of a file whose error no command handles: a folder above it may be unreadable
             if error.filename is None:
                 raise
             raise Refused(f"{error.filename}: {error.strerror}") from error
 
 
 def build() -> str:
-    """`compiled` or `pure Python`: whether extension modules lie in the package that runs."""
+    """Returns `compiled` or `pure Python`: whether the package has extension modules."""
     files = Path(edgebroker.__file__).parent.rglob("*")
     return "compiled" if any(path.name.endswith(tuple(EXTENSION_SUFFIXES)) for path in files) else "pure Python"
 
 
-def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Print product, build and Python in one line, and end."""
-    if wanted and not ctx.resilient_parsing:
+def show_version(ctx: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:
+    """Prints product, build and Python in one line, and exits."""
+    if is_requested and not ctx.resilient_parsing:
         python = ".".join(map(str, sys.version_info[:3]))
         click.echo(f"edgebroker {edgebroker.__version__} ({build()}, Python {python})")
         ctx.exit()

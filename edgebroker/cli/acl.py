@@ -1,4 +1,4 @@
-"""`edgebroker acl FILE`: are the rules in order, and what do they say? docs/access.md explains the file."""
+"""`edgebroker acl FILE`: checks the rules and evaluates them. docs/access.md explains the file."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def command(
 
 
 def _conditions(decision: AccessDecision) -> str:
-    return "if " + " or ".join(one.text for one in decision.conditions)
+    return "if " + " or ".join(condition.text for condition in decision.conditions)

@@ -26,18 +26,18 @@ from edgebroker.topics import parse_topic_name
 KINDS: Final = ("sensor", "binary_sensor")
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 PATH: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[[0-9]+\])*", re.ASCII)
-VALUES_MAX: Final = 1_000  # of one file; a gateway keeps every announcement
+VALUES_MAX: Final = 1_000  # in one file; a gateway retains every announcement
 
 DEVICE_KEYS: Final = {"id": str, "name": str, "topic": str, "status": str, "values": dict, "maker": str, "model": str}
 VALUE_KEYS: Final = {
     "name": str, "kind": str, "unit": str, "class": str, "state_class": str, "path": str, "on": str, "off": str
 }  # fmt: skip
 STATE_CLASSES: Final = ("measurement", "measurement_angle", "total", "total_increasing")
-"""What Home Assistant keeps long-term statistics of."""
+"""State classes of which Home Assistant keeps long-term statistics."""
 ORIGIN: Final = {"name": "edgebroker", "sw_version": edgebroker.__version__}
-"""Who announces; it stands in Home Assistant's log."""
+"""The origin of a discovery message, which Home Assistant logs."""
 GATEWAY_KEYS: Final = {"id": str, "name": str, "sys": str}
-WORDS: Final = (("unit", "unit_of_measurement"), ("class", "device_class"), ("state_class", "state_class"))
+OPTIONAL_KEYS: Final = (("unit", "unit_of_measurement"), ("class", "device_class"), ("state_class", "state_class"))
 FILE_KEYS: Final = {"device": list, "gateway": dict}
 
 GATEWAY_VALUES: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
@@ -46,37 +46,39 @@ GATEWAY_VALUES: Final[Mapping[str, tuple[str, dict[str, str]]]] = {
     "load/publish/dropped/1min": ("Dropped per minute", {"state_class": "measurement"}),
     "queue/messages": ("Waiting messages", {"state_class": "measurement"}),
 }
-"""Topic below $SYS/broker -> what people call it, and what Home Assistant should know of it."""
+"""Topic below $SYS/broker -> name for people, and further keys of the discovery message."""
 
 
-def announcements(given: Mapping[str, Any], prefix: str) -> dict[str, bytes]:
-    """Topic -> payload of every discovery message. Raises Refused, with the place and the nearest known word."""
-    check(given, FILE_KEYS, "the file")
-    found: dict[str, bytes] = {}
-    for number, device in enumerate(given.get("device", []), 1):
+def announcements(content: Mapping[str, Any], prefix: str) -> dict[str, bytes]:
+    """Returns topic -> payload of every discovery message. Raises Refused, with the place and the most similar key."""
+    check_table(content, FILE_KEYS, "the file")
+    messages: dict[str, bytes] = {}
+    for number, device in enumerate(content.get("device", []), 1):
         where = f"[[device]] {number}"
-        check(device, DEVICE_KEYS, where, needed=("id", "topic", "values"))
-        for kind, value, said in of_device(device, where):
-            put(found, f"{prefix}/{kind}/{device['id']}/{value}/config", said, where)
-    if "gateway" in given:
-        gateway = given["gateway"]
-        check(gateway, GATEWAY_KEYS, "[gateway]", needed=("id",))
-        for value, said in of_gateway(gateway):
-            put(found, f"{prefix}/sensor/{gateway['id']}/{value}/config", said, "[gateway]")
-    if not found:
+        check_table(device, DEVICE_KEYS, where, needed=("id", "topic", "values"))
+        for kind, value, message in device_messages(device, where):
+            add_message(messages, f"{prefix}/{kind}/{device['id']}/{value}/config", message, where)
+    if "gateway" in content:
+        gateway = content["gateway"]
+        check_table(gateway, GATEWAY_KEYS, "[gateway]", needed=("id",))
+        for value, message in gateway_messages(gateway):
+            add_message(messages, f"{prefix}/sensor/{gateway['id']}/{value}/config", message, "[gateway]")
+    if not messages:
         raise Refused("the file names neither a [[device]] with values nor a [gateway]: nothing to announce")
-    return found
+    return messages
 
 
-def of_device(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(kind, identifier, announcement) of each value of a device."""
-    about = {"identifiers": [device["id"]], "name": device.get("name", device["id"])}
-    about |= {
-        theirs: device[ours] for ours, theirs in (("maker", "manufacturer"), ("model", "model")) if ours in device
+def device_messages(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields (kind, identifier, discovery message) for each value of a device."""
+    device_info = {"identifiers": [device["id"]], "name": device.get("name", device["id"])}
+    device_info |= {
+        home_assistant_key: device[key]
+        for key, home_assistant_key in (("maker", "manufacturer"), ("model", "model"))
+        if key in device
     }
     for key, value in device["values"].items():
         place = f"{where}, values.{key}"
-        check(value, VALUE_KEYS, place)
+        check_table(value, VALUE_KEYS, place)
         kind = value.get("kind", "sensor")
         if kind not in KINDS:
             raise Refused(f"{place}: kind is {kind!r}; write {' or '.join(KINDS)}")
@@ -84,30 +86,34 @@ def of_device(device: Mapping[str, Any], where: str) -> Iterator[tuple[str, str,
         if statistics not in STATE_CLASSES or (kind != "sensor" and "state_class" in value):
             raise Refused(f"{place}: state_class is {statistics!r}; write {', '.join(STATE_CLASSES)}, of a sensor")
         identifier = re.sub(r"[^A-Za-z0-9_-]", "_", key)
-        said: dict[str, Any] = {
+        message: dict[str, Any] = {
             "name": value.get("name", key.replace("_", " ").capitalize()),
             "unique_id": f"{device['id']}-{identifier}",
             "state_topic": device["topic"],
             "value_template": template(value.get("path", key), kind),
-            "device": about,
+            "device": device_info,
         }
-        said |= {theirs: value[ours] for ours, theirs in WORDS if ours in value}
+        message |= {home_assistant_key: value[key] for key, home_assistant_key in OPTIONAL_KEYS if key in value}
         if kind == "binary_sensor":
-            # In lower case, as what the template makes of a value.
-            said |= {"payload_on": value.get("on", "true").lower(), "payload_off": value.get("off", "false").lower()}
+            # In lower case, as the template's result.
+            message |= {"payload_on": value.get("on", "true").lower(), "payload_off": value.get("off", "false").lower()}
         if "status" in device:
-            said |= {
+            message |= {
                 "availability_topic": device["status"],
-                # A bare word, or an object with it under `status`, as `edgedevices fleet --will` says it.
+                # A plain text, or an object with `status`, as `edgedevices fleet --will` publishes it.
                 "availability_template": "{{ value_json.status if value_json is mapping else value }}",
             }
-        yield kind, identifier, said
+        yield kind, identifier, message
 
 
-def of_gateway(gateway: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(identifier, announcement) of what a gateway says of itself under $SYS."""
-    about = {"identifiers": [gateway["id"]], "name": gateway.get("name", gateway["id"]), "manufacturer": "edgebroker"}
-    for topic, (name, more) in GATEWAY_VALUES.items():
+def gateway_messages(gateway: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (identifier, discovery message) for the $SYS topics of a gateway."""
+    device_info = {
+        "identifiers": [gateway["id"]],
+        "name": gateway.get("name", gateway["id"]),
+        "manufacturer": "edgebroker",
+    }
+    for topic, (name, extra) in GATEWAY_VALUES.items():
         identifier = topic.replace("/", "-")
         yield (
             identifier,
@@ -115,49 +121,51 @@ def of_gateway(gateway: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]
                 "name": name,
                 "unique_id": f"{gateway['id']}-{identifier}",
                 "state_topic": f"{gateway.get('sys', '$SYS/broker')}/{topic}",
-                "device": about,
-                **more,
+                "device": device_info,
+                **extra,
             },
         )
 
 
 def template(path: str, kind: str) -> str:
-    """The template that takes *path* out of a JSON payload; one with odd characters is a single key."""
+    """Returns the template that extracts *path* from a JSON payload; a path with special characters is a single key."""
     inner = f"value_json.{path}" if PATH.fullmatch(path) else f"value_json[{json.dumps(path)}]"
     return f"{{{{ {inner} | lower }}}}" if kind == "binary_sensor" else f"{{{{ {inner} }}}}"
 
 
-def put(found: dict[str, bytes], topic: str, said: Mapping[str, Any], where: str) -> None:
-    """Add one announcement. Raises Refused for a topic that is none, a second one of the same name, or too many."""
-    for named in (topic, said["state_topic"], said.get("availability_topic", topic)):
+def add_message(messages: dict[str, bytes], topic: str, message: Mapping[str, Any], where: str) -> None:
+    """Adds a discovery message. Raises Refused for an invalid topic, a second message of the same topic, or too
+    many.
+    """
+    for used_topic in (topic, message["state_topic"], message.get("availability_topic", topic)):
         try:
-            parse_topic_name(named)
+            parse_topic_name(used_topic)
         except TopicInvalid as error:
             raise Refused(f"{where}: {error}") from None
-    if topic in found:
+    if topic in messages:
         raise Refused(f"{where}: {topic} is announced twice: give every device and value a name of its own")
-    if len(found) >= VALUES_MAX:
+    if len(messages) >= VALUES_MAX:
         raise Refused(f"more than {VALUES_MAX:,} values in one file: write several")
-    found[topic] = json.dumps({**said, "origin": ORIGIN}, ensure_ascii=False).encode()
+    messages[topic] = json.dumps({**message, "origin": ORIGIN}, ensure_ascii=False).encode()
 
 
-def check(given: object, known: Mapping[str, type], where: str, needed: tuple[str, ...] = ()) -> None:
-    """Raise Refused unless *given* is a table with *known* keys of their kinds, and the *needed* ones."""
-    if not isinstance(given, Mapping):
+def check_table(table: object, known: Mapping[str, type], where: str, needed: tuple[str, ...] = ()) -> None:
+    """Raises Refused unless *table* has only *known* keys with values of their types, and all *needed* keys."""
+    if not isinstance(table, Mapping):
         raise Refused(f"{where} is no table")
-    for key, value in given.items():
+    for key, value in table.items():
         if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            nearest = get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known)}"
             raise Refused(f"{where}: no key {key!r}; {hint}")
         if not isinstance(value, known[key]):
             raise Refused(
                 f"{where}: {key} is no {'table' if known[key] is dict else 'list' if known[key] is list else 'text'}"
             )
     for key in needed:
-        if key not in given:
+        if key not in table:
             raise Refused(f"{where}: {key} is missing")
-    identifier = given.get("id")
+    identifier = table.get("id")
     if identifier is not None and not ID.fullmatch(identifier):
         raise Refused(f"{where}: id is {identifier!r}; write 1 to 64 letters, digits, '_' and '-'")
 
@@ -177,18 +185,18 @@ def command(file: Path, prefix: str, withdraw: bool, dry_run: bool, as_json: boo
 
     Each announcement is a retained message; to say it again changes nothing.
     """
-    found = announcements(read(file), prefix)
+    messages = announcements(read(file), prefix)
     if withdraw:
-        found = dict.fromkeys(found, b"")
+        messages = dict.fromkeys(messages, b"")
     if dry_run:
-        for topic, payload in found.items():
+        for topic, payload in messages.items():
             click.echo(f"{topic} {payload.decode()}".rstrip())
         return
-    run(publish(client_options_of(options), found, withdraw, as_json))
+    run(publish(client_options_of(options), messages, withdraw, as_json))
 
 
 def read(file: Path) -> dict[str, Any]:
-    """The content of a TOML file. Raises Refused."""
+    """Returns the content of a TOML file. Raises Refused."""
     if file.stat().st_size > FILE_BYTES_MAX:
         raise Refused(f"{file} has more than {FILE_BYTES_MAX:,} bytes")
     try:
@@ -197,15 +205,15 @@ def read(file: Path) -> dict[str, Any]:
         raise Refused(f"{file}: {error}") from None
 
 
-async def publish(peer: ClientOptions, found: dict[str, bytes], withdraw: bool, as_json: bool) -> int:
-    """Publish *found*, retained, one after the other. Raises what `edgebroker pub` does."""
+async def publish(peer: ClientOptions, messages: dict[str, bytes], withdraw: bool, as_json: bool) -> int:
+    """Publishes *messages*, retained, one after the other. Raises the errors of `edgebroker pub`."""
     async with connect(peer.transport, peer.connect_packet()) as client:
-        for topic, payload in found.items():
+        for topic, payload in messages.items():
             await client.publish(topic, payload, qos=1, retain=True)
     if as_json:
-        click.echo(json.dumps({"withdrawn" if withdraw else "announced": list(found)}))
+        click.echo(json.dumps({"withdrawn" if withdraw else "announced": list(messages)}))
     else:
-        click.echo(f"{len(found)} {'withdrawn' if withdraw else 'announced'}")
+        click.echo(f"{len(messages)} {'withdrawn' if withdraw else 'announced'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`edgebroker bridge`: the bridges of a running gateway to foreign brokers, and the bytes that each prefix costs."""
+"""`edgebroker bridge`: shows and changes the bridges of a running gateway, and the bytes that each prefix costs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from edgebroker.runtime.settings.toml import toml_value
 COST_HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")
 PREFIXES_SHOWN: Final = 20
 PREFIX_COLUMNS: Final = 48
-ELSE: Final = "answers, pings, greetings"
+OTHER_BYTES: Final = "answers, pings, greetings"
 
 
-def cost_table(found: dict[str, Any], limit: int = PREFIXES_SHOWN) -> Iterator[str]:
-    """For people: a line for each prefix, the most of today first, and what is left."""
-    line, prefixes = found["line"], found["prefixes"]
+def cost_table(answer: dict[str, Any], limit: int = PREFIXES_SHOWN) -> Iterator[str]:
+    """Yields a line for each prefix, the most expensive of today first, and the remaining bytes, for people."""
+    line, prefixes = answer["line"], answer["prefixes"]
     today, total = (
-        f"{octets(_bytes(line[when], 'out'))} out and {octets(_bytes(line[when], 'in'))} in in {span(found[seconds])}"
-        for when, seconds in (("today", "today_s"), ("total", "since_s"))
+        f"{octets(_bytes(line[period], 'out'))} out and {octets(_bytes(line[period], 'in'))} in in {span(answer[key])}"
+        for period, key in (("today", "today_s"), ("total", "since_s"))
     )
-    yield f"{found['name']}: today {today}; since its start {total}"
+    yield f"{answer['name']}: today {today}; since its start {total}"
     rows: list[tuple[str, dict[str, Any]]] = [(row["prefix"], row) for row in prefixes[:limit]]
-    if rest := prefixes[limit:]:
-        rows.append((f"{len(rest)} more prefixes", _summed(rest)))
-    rows.append((ELSE, _left(line, _summed(prefixes))))
+    if more := prefixes[limit:]:
+        rows.append((f"{len(more)} more prefixes", _summed(more)))
+    rows.append((OTHER_BYTES, _difference(line, _summed(prefixes))))
     cells = [COST_HEADING, *(_cost_cells(name, row, line) for name, row in rows)]
-    widths = [max(len(one[column]) for one in cells) for column in range(len(COST_HEADING))]
-    for one in cells:
-        first, *others = one
+    widths = [max(len(cell_row[column]) for cell_row in cells) for column in range(len(COST_HEADING))]
+    for cell_row in cells:
+        first, *others = cell_row
         yield "  ".join([f"{first:{widths[0]}}", *map(str.rjust, others, widths[1:])]).rstrip()
 
 
@@ -47,45 +47,48 @@ def _cost_cells(name: str, row: dict[str, Any], line: dict[str, Any]) -> Sequenc
         shortened(name, PREFIX_COLUMNS),
         octets(_bytes(today, "out")),
         octets(_bytes(today, "in")),
-        count(today["out"]["messages"] + today["in"]["messages"]) if name != ELSE else "",
+        count(today["out"]["messages"] + today["in"]["messages"]) if name != OTHER_BYTES else "",
         _share(today, line["today"]),
         octets(_bytes(total)),
         _share(total, line["total"]),
     )
 
 
-def _bytes(counts: dict[str, Any], *ways: str) -> int:
-    return sum(counts[way]["bytes"] for way in ways or ("out", "in"))
+def _bytes(counts: dict[str, Any], *directions: str) -> int:
+    return sum(counts[direction]["bytes"] for direction in directions or ("out", "in"))
 
 
 def _share(counts: dict[str, Any], of: dict[str, Any]) -> str:
-    whole = _bytes(of)
-    return f"{100 * _bytes(counts) / whole:.1f} %" if whole else "-"
+    total = _bytes(of)
+    return f"{100 * _bytes(counts) / total:.1f} %" if total else "-"
 
 
 def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
-        when: {
-            way: {key: sum(row[when][way][key] for row in rows) for key in ("messages", "bytes")}
-            for way in ("out", "in")
+        period: {
+            direction: {key: sum(row[period][direction][key] for row in rows) for key in ("messages", "bytes")}
+            for direction in ("out", "in")
         }
-        for when in ("today", "total")
+        for period in ("today", "total")
     }
 
 
-def _left(line: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """What crossed the line beside messages. What is not written yet is counted as a message before it has crossed."""
+def _difference(line: dict[str, Any], messages: dict[str, Any]) -> dict[str, Any]:
+    """Returns the bytes beside messages. Messages that are not written yet count as messages already."""
     return {
-        when: {
-            way: {"messages": 0, "bytes": max(0, line[when][way]["bytes"] - named[when][way]["bytes"])}
-            for way in ("out", "in")
+        period: {
+            direction: {
+                "messages": 0,
+                "bytes": max(0, line[period][direction]["bytes"] - messages[period][direction]["bytes"]),
+            }
+            for direction in ("out", "in")
         }
-        for when in ("today", "total")
+        for period in ("today", "total")
     }
 
 
-WELL: Final = ("open", "paused", "closed")
-WAITED: Final = (
+GOOD_STATES: Final = ("open", "paused", "closed")
+QUEUE_DROPS: Final = (
     "queue_full",
     "superseded",
     "memory_full",
@@ -95,7 +98,7 @@ WAITED: Final = (
     "out_buffer_full",
     "connection_lost",
 )
-"""Causes of drops before the bridge had the message in its hands: of others `out` and `in` know."""
+"""Causes of drops in the queue of the bridge; other causes are counted by `out` and `in`."""
 HEADING: Final = ("BRIDGE", "STATE", "REMOTE", "OUT", "IN", "WAITING", "BYTES", "DROPPED")
 
 
@@ -112,10 +115,10 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
     Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not, or is set aside; 2 if the gateway
     does not answer.
     """
-    found = get_json(gateway_endpoint(http, config, token_file), "/bridges")
-    aside = found.get("set_aside", [])
-    click.echo(json.dumps(found) if as_json else "\n".join(listed(found["bridges"], aside)))
-    sys.exit(0 if all(row["state"] in WELL for row in found["bridges"]) and not aside else 1)
+    answer = get_json(gateway_endpoint(http, config, token_file), "/bridges")
+    set_aside = answer.get("set_aside", [])
+    click.echo(json.dumps(answer) if as_json else "\n".join(listed(answer["bridges"], set_aside)))
+    sys.exit(0 if all(row["state"] in GOOD_STATES for row in answer["bridges"]) and not set_aside else 1)
 
 
 @command.command("status", short_help="Show all there is to know of one bridge.")
@@ -130,7 +133,7 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
     rows, aside = found["bridges"], [one for one in found.get("set_aside", []) if one["bridge"] == name]
     row = next((row for row in rows if row["name"] == name), None)
     if row is None and aside:
-        click.echo(json.dumps({"name": name, "set_aside": aside}) if as_json else "\n".join(map(_aside, aside)))
+        click.echo(json.dumps({"name": name, "set_aside": aside}) if as_json else "\n".join(map(_invalid_line, aside)))
         sys.exit(1)
     if row is None:
         there_are = ", ".join(row["name"] for row in rows) or "none at all"
@@ -138,8 +141,8 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
     if as_json:
         click.echo(json.dumps({**row, "set_aside": aside}))
     else:
-        click.echo("\n".join([*described(row), *map(_aside, aside)]))
-    sys.exit(0 if row["state"] in WELL and not aside else 1)
+        click.echo("\n".join([*described(row), *map(_invalid_line, aside)]))
+    sys.exit(0 if row["state"] in GOOD_STATES and not aside else 1)
 
 
 @command.command("costs", short_help="Show who spends the bytes of a bridge.")
@@ -159,8 +162,8 @@ def costs(
     as_json: bool,
 ) -> None:
     """Show who spends the bytes of a bridge: by topic prefix and direction, today and since its start."""
-    found = get_json(gateway_endpoint(http, config, token_file), "/bridges/costs", name=name, depth=depth)
-    click.echo(json.dumps(found) if as_json else "\n".join(cost_table(found, limit)))
+    answer = get_json(gateway_endpoint(http, config, token_file), "/bridges/costs", name=name, depth=depth)
+    click.echo(json.dumps(answer) if as_json else "\n".join(cost_table(answer, limit)))
 
 
 @command.command("add")
@@ -181,13 +184,13 @@ def add(
 ) -> None:
     """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
     lines = [f"name = {toml_value(name)}", f"addresses = {toml_value([address])}", f"topic = {toml_value(topics)}"]
-    lines += [setting(value) for value in values]
-    whom = gateway_endpoint(http, config, token_file)
-    _done(whom, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
+    lines += [toml_setting(value) for value in values]
+    endpoint = gateway_endpoint(http, config, token_file)
+    _run_order(endpoint, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
 
 
-def setting(value: str) -> str:
-    """KEY=VALUE as TOML: numbers, lists, true, false and what is in quotes as they are, all else as text."""
+def toml_setting(value: str) -> str:
+    """Returns KEY=VALUE as TOML: numbers, lists, booleans and quoted values as they are, everything else as text."""
     key, equals, text = value.partition("=")
     if not equals:
         raise click.UsageError(f"--set {value!r} is not KEY=VALUE")
@@ -200,7 +203,7 @@ def setting(value: str) -> str:
 @gateway_options
 def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Hang up until it is resumed, over restarts too. What is for the remote waits."""
-    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
+    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
 
 
 @command.command("resume")
@@ -208,7 +211,7 @@ def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: 
 @gateway_options
 def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Dial again, and at once, or when its hours begin."""
-    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
+    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
 
 
 @command.command("remove")
@@ -216,31 +219,33 @@ def resume(name: str, http: HttpAddress | None, config: Path | None, token_file:
 @gateway_options
 def remove(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """Remove a bridge that was added. What waits for its remote is dropped."""
-    _done(gateway_endpoint(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
+    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
 
 
-def _done(whom: GatewayEndpoint, as_json: bool, said: str, **query: str) -> None:
-    found = post_json(whom, "/bridges", **query)
-    if found.get("state") == "closed" and query["do"] == "resume":
-        said = f"{found['name']}: {found['reason']}"
-    click.echo(json.dumps(found) if as_json else said)
+def _run_order(endpoint: GatewayEndpoint, as_json: bool, text: str, **query: str) -> None:
+    answer = post_json(endpoint, "/bridges", **query)
+    if answer.get("state") == "closed" and query["do"] == "resume":
+        text = f"{answer['name']}: {answer['reason']}"
+    click.echo(json.dumps(answer) if as_json else text)
 
 
-def _aside(one: dict[str, Any]) -> str:
-    """One thing that is wrong with a bridge whose settings cannot be used."""
-    place = f"{one['file']}:{one['line']}" if one["line"] else one["file"]
-    why = ": ".join(filter(None, (place, one["key"], one["reason"]))) + (f"; {one['mend']}" if one["mend"] else "")
-    goes_on = f"{count(one['waiting'])} messages wait for it"
+def _invalid_line(entry: dict[str, Any]) -> str:
+    """Returns one problem of a bridge whose settings are invalid, as a line."""
+    place = f"{entry['file']}:{entry['line']}" if entry["line"] else entry["file"]
+    why = ": ".join(filter(None, (place, entry["key"], entry["reason"]))) + (
+        f"; {entry['mend']}" if entry["mend"] else ""
+    )
+    waiting = f"{count(entry['waiting'])} messages wait for it"
     return (
-        f"{one['bridge'] or 'a bridge'} is set aside: {why} "
-        f"({'it runs with its settings of before' if one['runs_as_before'] else goes_on})"
+        f"{entry['bridge'] or 'a bridge'} is set aside: {why} "
+        f"({'it runs with its settings of before' if entry['runs_as_before'] else waiting})"
     )
 
 
-def listed(rows: Sequence[dict[str, Any]], aside: Sequence[dict[str, Any]] = ()) -> Iterator[str]:
-    """For people: a line for each bridge, and why those are not connected that are not."""
-    yield from map(_aside, aside)
-    if not rows and aside:
+def listed(rows: Sequence[dict[str, Any]], set_aside: Sequence[dict[str, Any]] = ()) -> Iterator[str]:
+    """Yields a line for each bridge, and why bridges are not connected, for people."""
+    yield from map(_invalid_line, set_aside)
+    if not rows and set_aside:
         return
     if not rows:
         yield "there are no bridges"
@@ -258,14 +263,14 @@ def listed(rows: Sequence[dict[str, Any]], aside: Sequence[dict[str, Any]] = ())
 
 
 def _remote(row: dict[str, Any]) -> str:
-    """Where it is, or may be."""
-    listed = ", ".join(row["addresses"])
-    return f"{row['address']} of {listed}" if row["address"] and len(row["addresses"]) > 1 else listed
+    """Returns the remote's address, or the possible ones."""
+    addresses = ", ".join(row["addresses"])
+    return f"{row['address']} of {addresses}" if row["address"] and len(row["addresses"]) > 1 else addresses
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
-    spool = sum(number for cause, number in row["spool"]["dropped"].items() if cause in WAITED)
-    dropped = spool + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
+    dropped_in_queue = sum(number for cause, number in row["spool"]["dropped"].items() if cause in QUEUE_DROPS)
+    dropped = dropped_in_queue + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
     return (
         row["name"],
         row["state"],
@@ -279,41 +284,41 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
 
 
 def described(row: dict[str, Any]) -> Iterator[str]:
-    """For people: everything about one bridge."""
+    """Yields all details of one bridge, for people."""
     reason = f": {row['reason']}" if row["reason"] and row["state"] != "open" else ""
     yield f"{row['name']} is {row['state']} since {row['since_s']:.0f} s{reason}"
     yield f"  remote     {_remote(row)}, MQTT {row['version']}, as {row['client_id']}"
-    spool = row["spool"]
-    oldest = "" if spool["oldest_s"] is None else f", the oldest for {spool['oldest_s']:.0f} s"
-    gone = ", ".join(f"{count(number)} {cause}" for cause, number in spool["dropped"].items()) or "none"
-    yield f"  waiting    {count(spool['messages'])} messages, {octets(spool['bytes'])}{oldest}; dropped: {gone}"
+    queue = row["spool"]
+    oldest = "" if queue["oldest_s"] is None else f", the oldest for {queue['oldest_s']:.0f} s"
+    dropped = ", ".join(f"{count(number)} {cause}" for cause, number in queue["dropped"].items()) or "none"
+    yield f"  waiting    {count(queue['messages'])} messages, {octets(queue['bytes'])}{oldest}; dropped: {dropped}"
     yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
     if bounds := ", ".join(_bounds(row["toll"])):
         yield f"  may cost   {bounds}"
-    for way in ("out", "in"):
-        tally = row[way]
-        lost = [f"{number} {cause}" for cause, number in tally["dropped"].items() if cause != "refused"]
-        lost += [f"{number} refused: {why}" for why, number in tally["refused"].items()]  # the same, by reason
-        rest = ", ".join(lost) or "none"
-        as_it_was = f", {count(tally['untransformed'])} untransformed" if tally["untransformed"] else ""
-        carried = f"{count(tally['messages'])} messages, {octets(tally['bytes'])}{as_it_was}"
-        yield f"  {way:9}  {carried}; not carried: {rest}"
+    for direction in ("out", "in"):
+        counters = row[direction]
+        losses = [f"{number} {cause}" for cause, number in counters["dropped"].items() if cause != "refused"]
+        losses += [f"{number} refused: {why}" for why, number in counters["refused"].items()]  # the same, by reason
+        not_carried = ", ".join(losses) or "none"
+        untransformed = f", {count(counters['untransformed'])} untransformed" if counters["untransformed"] else ""
+        carried = f"{count(counters['messages'])} messages, {octets(counters['bytes'])}{untransformed}"
+        yield f"  {direction:9}  {carried}; not carried: {not_carried}"
     for rule in row["rules"]:
-        counts = [f"{way} {count(rule[way])}" for way in ("out", "in") if rule[way] is not None]
+        counts = [f"{direction} {count(rule[direction])}" for direction in ("out", "in") if rule[direction] is not None]
         refused = f"; refused by {rule['refused']}" if rule["refused"] else ""
         yield f"  rule       {rule['rule']}: {', '.join(counts)}{refused}"
 
 
-def _bounds(toll: dict[str, Any]) -> Iterator[str]:
-    """What a bridge may send, and what of it is gone."""
-    if toll["rate_bytes_s"]:
-        yield f"{toll['rate_bytes_s']:,} bytes a second"
-    if toll["rate_messages_s"]:
-        yield f"{toll['rate_messages_s']:,} messages a second"
-    if toll["bytes_per_day"]:
-        yield f"{toll['spent']:,} of {toll['bytes_per_day']:,} bytes are spent today"
-    if toll["warning"]:
-        yield toll["warning"]
-    if toll["held"]:
-        yield f"{count(toll['held'])} messages wait for that, {octets(toll['held_bytes'])}"
-    yield from toll["schedule"]
+def _bounds(shaper: dict[str, Any]) -> Iterator[str]:
+    """Yields the limits of a bridge, and how much of them is used."""
+    if shaper["rate_bytes_s"]:
+        yield f"{shaper['rate_bytes_s']:,} bytes a second"
+    if shaper["rate_messages_s"]:
+        yield f"{shaper['rate_messages_s']:,} messages a second"
+    if shaper["bytes_per_day"]:
+        yield f"{shaper['spent']:,} of {shaper['bytes_per_day']:,} bytes are spent today"
+    if shaper["warning"]:
+        yield shaper["warning"]
+    if shaper["held"]:
+        yield f"{count(shaper['held'])} messages wait for that, {octets(shaper['held_bytes'])}"
+    yield from shaper["schedule"]

@@ -13,7 +13,7 @@ NS_PER_US = 1_000
 
 
 class Durations:
-    """Nanoseconds per call, eight bytes each: a million inserts are worth keeping one by one."""
+    """Nanoseconds per call, eight bytes each, so that a million of them can be kept."""
 
     def __init__(self) -> None:
         self.ns = array("q")
@@ -22,33 +22,33 @@ class Durations:
         return len(self.ns)
 
     def median_us(self) -> float:
-        """The middle one, in us. Raises ValueError if there is none."""
+        """Returns the median in us. Raises ValueError if there are no durations."""
         return self.quantile_us(0.5)
 
     def p99_us(self) -> float:
-        """99 % take no longer, in us. Raises ValueError if there is none."""
+        """Returns the 99th percentile in us. Raises ValueError if there are no durations."""
         return self.quantile_us(0.99)
 
     def quantile_us(self, share: float) -> float:
-        """The shortest duration that at least *share* of all do not exceed, in us (nearest rank)."""
+        """Returns the shortest duration that at least *share* of all do not exceed, in us (nearest rank)."""
         if not self.ns:
             raise ValueError("no durations")
         return sorted(self.ns)[max(0, ceil(share * len(self.ns)) - 1)] / NS_PER_US
 
 
 def clock_us() -> float:
-    """What two readings of the clock cost by themselves: part of every duration, and not subtracted."""
-    spent = Durations()
-    keep, clock = spent.ns.append, perf_counter_ns
+    """Returns the duration of two readings of the clock, which is part of every duration and not subtracted."""
+    durations = Durations()
+    record, clock = durations.ns.append, perf_counter_ns
     for _ in range(1_000):
-        began = clock()
-        keep(clock() - began)
-    return spent.median_us()
+        started = clock()
+        record(clock() - started)
+    return durations.median_us()
 
 
 @contextlib.contextmanager
-def collector_off() -> Iterator[None]:
-    """Keep the garbage collector from running: what it costs belongs to no single call."""
+def garbage_collection_off() -> Iterator[None]:
+    """Disables the garbage collector: its work belongs to no single call."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""`edgebroker certificate`: more certificates of the authority that `init` made, new ones in time, and some revoked."""
+"""`edgebroker certificate`: issues, renews and revokes certificates of the authority that `init` made."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
         if not HOST.fullmatch(host):
             raise click.UsageError(f"--host {host!r}: write a host name or an IP address")
     authority = _authority(directory)
-    named = list(hosts) or own_names()
+    names = list(hosts) or own_names()
     with tempfile.TemporaryDirectory(prefix=".certificate-", dir=directory) as scratch:
-        made = authority.server(Path(scratch), named, days)
-        for path in (made.key, made.certificate):
+        pair = authority.server(Path(scratch), names, days)
+        for path in (pair.key, pair.certificate):
             _replace(path, directory / path.name)
-    click.echo(f"{directory / 'server.crt'}, for {days} days, as {', '.join(named)}")
+    click.echo(f"{directory / 'server.crt'}, for {days} days, as {', '.join(names)}")
     click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
 
 
@@ -93,45 +93,52 @@ def revoke(names: tuple[str, ...], is_gateway: bool, directory: Path) -> None:
     if missing := [str(path) for path in certificates if not path.is_file()]:
         raise Refused(f"{', '.join(missing)}: not there, so it cannot be revoked")
     revoked = authority.revoke(directory, certificates)
-    told = f"{revoked} has {', '.join(names)} now: "
+    message = f"{revoked} has {', '.join(names)} now: "
     if is_gateway:
-        told += "where overlay.tls_crl names it, systemctl reload edgebroker; else name it there, and systemctl restart"
+        message += (
+            "where overlay.tls_crl names it, systemctl reload edgebroker; else name it there, and systemctl restart"
+        )
     else:
-        told += "name it as tls_client_crl, and systemctl reload edgebroker"
-    click.echo(told)
+        message += "name it as tls_client_crl, and systemctl reload edgebroker"
+    click.echo(message)
 
 
 def _issue(
-    names: tuple[str, ...], directory: Path, place: str, make: Callable[[Authority, Path, str, int], KeyPair], days: int
+    names: tuple[str, ...],
+    directory: Path,
+    subfolder: str,
+    make: Callable[[Authority, Path, str, int], KeyPair],
+    days: int,
 ) -> None:
-    """Make a certificate for each name in the folder *place*. Raises Refused."""
+    """Issues a certificate for each name, into the folder *subfolder*. Raises Refused."""
     for name in names:
         if not NAME.fullmatch(name):
             raise click.UsageError(f"{name!r}: 1 to 64 letters, digits, '.', '_' or '-'")
     authority = _authority(directory)
-    folder = directory / place
-    taken = [path for name in names for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
-    if taken:
-        raise Refused(f"{', '.join(map(str, taken))}: there already; nothing is overwritten")
+    folder = directory / subfolder
+    existing = [path for name in names for path in (folder / f"{name}.crt", folder / f"{name}.key") if path.exists()]
+    if existing:
+        raise Refused(f"{', '.join(map(str, existing))}: there already; nothing is overwritten")
     folder.mkdir(exist_ok=True)
     for name in names:
         pair = make(authority, folder, name, days)
         click.echo(f"{pair.certificate}, {pair.key}")
 
 
-def _replace(made: Path, path: Path) -> None:
-    """Put *made* in the place of *path*, with its owner and group as far as the system lets us: the gateway's own user
-    may have no other way to read a key that root has renewed.
+def _replace(new: Path, path: Path) -> None:
+    """Replaces *path* by *new*, with the owner and group of *path* as far as the system permits.
+
+    The gateway's own user may have no other way to read a key that root has renewed.
     """
     with suppress(OSError):
         before = path.stat()
-        os.chown(made, before.st_uid, before.st_gid)
-        os.chmod(made, before.st_mode & (0o640 if path.suffix == ".key" else 0o644))
-    os.replace(made, path)
+        os.chown(new, before.st_uid, before.st_gid)
+        os.chmod(new, before.st_mode & (0o640 if path.suffix == ".key" else 0o644))
+    os.replace(new, path)
 
 
 def _authority(directory: Path) -> Authority:
-    """The authority in *directory*. Raises Refused."""
+    """Returns the authority in *directory*. Raises Refused."""
     pair = KeyPair(directory / "ca.crt", directory / "ca.key")
     for path in (pair.certificate, pair.key):
         if not os.access(path, os.R_OK):

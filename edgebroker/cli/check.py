@@ -1,6 +1,6 @@
 """`edgebroker check`: checks a settings file, or with --http the health of a running gateway.
 
-For monitoring programs of Nagios' kind the answer is one line, performance data and an exit code.
+For monitoring programs like Nagios the answer is one line with performance data, and an exit code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgebroker.runtime.settings.reading import read_settings_text
 
 
 def refuse_file(file: Path, refused: SettingsRefused, as_json: bool) -> NoReturn:
-    """Tell all that is wrong with *file*, and end with exit code 2."""
+    """Reports all problems of *file*, and exits with code 2."""
     if as_json:
         problems = [asdict(problem) for problem in refused.problems]
         click.echo(json.dumps({"ok": False, "file": str(file), "problems": problems}))
@@ -44,7 +44,7 @@ def refuse_file(file: Path, refused: SettingsRefused, as_json: bool) -> NoReturn
 
 
 class ProbeState(IntEnum):
-    """The exit codes of a plug-in, in the order of the Monitoring Plugins guidelines."""
+    """Exit codes of a monitoring plug-in, in the order of the Monitoring Plugins guidelines."""
 
     OK = 0
     WARNING = 1
@@ -54,7 +54,7 @@ class ProbeState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Bounds that may not be passed; None: not judged."""
+    """Limits of the measures; None: not checked."""
 
     warn_lag_ms: float | None = 100.0
     crit_lag_ms: float | None = 500.0
@@ -64,7 +64,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class ProbeMeasure:
-    """One figure with its bounds. `unit` is one of the guidelines': none, ms, B, c (a counter)."""
+    """One measure with its limits. `unit` is one of the guidelines': none, ms, B, c (a counter)."""
 
     name: str
     value: int | float
@@ -74,7 +74,7 @@ class ProbeMeasure:
 
     @property
     def state(self) -> ProbeState:
-        """How the figure stands to its bounds."""
+        """The result of the comparison with the limits."""
         if self.crit is not None and self.value > self.crit:
             return ProbeState.CRITICAL
         return ProbeState.WARNING if self.warn is not None and self.value > self.warn else ProbeState.OK
@@ -87,13 +87,13 @@ class ProbeMeasure:
 
 
 def judge_status(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[ProbeState, str]:
-    """The state, and the line, of a gateway that said *status* of itself."""
+    """Returns the state and the line for the contents of `/status`."""
     lag = status["health"]["checks"]["loop_lag"]
-    is_judged = lag.get("is_judged", True)  # one that has just started is late for reasons of its own
-    lags = (thresholds.warn_lag_ms, thresholds.crit_lag_ms) if is_judged else (None, None)
+    is_judged = lag.get("is_judged", True)  # false just after the start, whose lag is no sign of overload
+    lag_limits = (thresholds.warn_lag_ms, thresholds.crit_lag_ms) if is_judged else (None, None)
     copies, sessions = status["copies"], status["sessions"]
     measures = [
-        ProbeMeasure("loop_lag_p99", lag["p99_ms"], "ms", *lags),
+        ProbeMeasure("loop_lag_p99", lag["p99_ms"], "ms", *lag_limits),
         ProbeMeasure("queue", status["queue"]["messages"], "", thresholds.warn_queue, thresholds.crit_queue),
         ProbeMeasure("queue_longest", status["queue"]["longest"]),
         ProbeMeasure("clients", sessions["connected"]),
@@ -108,38 +108,38 @@ def judge_status(status: Mapping[str, Any], thresholds: Thresholds) -> tuple[Pro
     state = (
         ProbeState.CRITICAL
         if reasons
-        else max(ProbeState.WARNING if warnings else ProbeState.OK, *(one.state for one in measures))
+        else max(ProbeState.WARNING if warnings else ProbeState.OK, *(measure.state for measure in measures))
     )
     reasons += warnings
     for measure in measures:
         if measure.state:
             bound = measure.crit if measure.state is ProbeState.CRITICAL else measure.warn
             reasons.append(f"{measure.name} is {measure.value:g}{measure.unit}, more than {bound:g}")
-    well = f"up {span(status['uptime_s'])}, {count(sessions['connected'])} clients"
-    return state, probe_line(state, f"{status['name']}: {'; '.join(reasons) or well}", measures)
+    summary = f"up {span(status['uptime_s'])}, {count(sessions['connected'])} clients"
+    return state, probe_line(state, f"{status['name']}: {'; '.join(reasons) or summary}", measures)
 
 
 def probe_line(state: ProbeState, text: str, measures: list[ProbeMeasure] | None = None) -> str:
-    """One line as the guidelines want it. What stands after `|` is for programs."""
-    said = f"EDGEBROKER {state.name} - {' '.join(text.replace('|', '/').split())}"
-    return f"{said} | {' '.join(measure.perfdata for measure in measures)}" if measures else said
+    """Returns a line as the guidelines require. The part behind `|` is for programs."""
+    line = f"EDGEBROKER {state.name} - {' '.join(text.replace('|', '/').split())}"
+    return f"{line} | {' '.join(measure.perfdata for measure in measures)}" if measures else line
 
 
-PROBING = ("--http", "--warn-", "--crit-")
-"""How words begin by which a running gateway is meant."""
+PROBE_OPTIONS = ("--http", "--warn-", "--crit-")
+"""Prefixes of options that concern a running gateway."""
 _bound = click.FloatRange(min=0)
 
 
 class CheckCommand(click.Command):
-    """What is wrong with the words of a probe is its own trouble, not the gateway's: UNKNOWN, in one line."""
+    """A command whose usage errors in a probe are the state UNKNOWN, in one line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_probe, as_json = any(word.startswith(PROBING) for word in args), "--json" in args
+        is_probe, as_json = any(word.startswith(PROBE_OPTIONS) for word in args), "--json" in args
         try:
-            rest = super().parse_args(ctx, args)
+            unparsed = super().parse_args(ctx, args)
             if is_probe and not ctx.params["http"] and not ctx.params["file"]:
                 raise click.UsageError("name the running gateway with --http")
-            return rest
+            return unparsed
         except click.UsageError as error:
             if is_probe:
                 _answer(ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, error.format_message()), as_json)
@@ -180,34 +180,34 @@ def command(
         try:
             if file is not None:
                 raise click.UsageError("either FILE or --http")
-            state, said = _ask(gateway_endpoint(http, None, token_file), thresholds)
+            state, line = _ask(gateway_endpoint(http, None, token_file), thresholds)
         except (click.UsageError, EdgebrokerError) as error:
-            state, said = ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
-        _answer(state, said, as_json)
+            state, line = ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
+        _answer(state, line, as_json)
     if file is None:
         raise click.UsageError("name the settings FILE, or a running gateway with --http")
     _check_file(file, as_json, quiet)
 
 
-def _answer(state: ProbeState, said: str, as_json: bool) -> NoReturn:
+def _answer(state: ProbeState, line: str, as_json: bool) -> NoReturn:
     try:
-        say(json.dumps({"state": state.name, "line": said}) if as_json else said)
-    except Unwritable as unwritable:  # 2, as elsewhere, would be the gateway's trouble
+        say(json.dumps({"state": state.name, "line": line}) if as_json else line)
+    except Unwritable as unwritable:  # 2, as elsewhere, would mean CRITICAL
         complain(f"Error: {unwritable}")
         sys.exit(ProbeState.UNKNOWN)
     sys.exit(state)
 
 
-def _ask(asked: GatewayEndpoint, thresholds: Thresholds) -> tuple[ProbeState, str]:
+def _ask(endpoint: GatewayEndpoint, thresholds: Thresholds) -> tuple[ProbeState, str]:
     try:
-        return judge_status(get_json(asked, "/status", limit=0), thresholds)
+        return judge_status(get_json(endpoint, "/status", limit=0), thresholds)
     except GatewayNoAnswer as error:
         return ProbeState.CRITICAL, probe_line(ProbeState.CRITICAL, str(error))
     except GatewayAnswerInvalid as error:
         return ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
     except (KeyError, TypeError) as error:
         return ProbeState.UNKNOWN, probe_line(
-            ProbeState.UNKNOWN, f"{asked} is a gateway of another version: {error} is missing"
+            ProbeState.UNKNOWN, f"{endpoint} is a gateway of another version: {error} is missing"
         )
 
 
@@ -215,38 +215,38 @@ def _check_file(file: Path, as_json: bool, quiet: bool) -> None:
     try:
         text = read_settings_text(file)
         settings = Settings.parse(text, str(file), file.parent)
-        named = ReferencedFiles(settings, text, str(file))
+        files = ReferencedFiles(settings, text, str(file))
     except SettingsRefused as refused:
         refuse_file(file, refused, as_json)
     if as_json:
         certificates = [
-            {"listener": one.label, "file": str(one.tls_certificate), "expires": tls.validity.end.isoformat()}
-            for one, tls in zip(settings.listeners, named.certificates, strict=True)
+            {"listener": listener.label, "file": str(listener.tls_certificate), "expires": tls.validity.end.isoformat()}
+            for listener, tls in zip(settings.listeners, files.certificates, strict=True)
             if tls is not None
         ]
-        told = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
-        told["notes"] = named.notes
-        click.echo(json.dumps(told))
+        answer = {"ok": True, "file": str(file), "settings": settings.values(), "certificates": certificates}
+        answer["notes"] = files.notes
+        click.echo(json.dumps(answer))
     elif not quiet:
         click.echo(f"{file}: OK")
-        for expiry in expiries(settings.listeners, named.certificates, with_all=True):
+        for expiry in expiries(settings.listeners, files.certificates, with_all=True):
             click.echo(f"{file}: {expiry}")
-        for note in named.notes:
+        for note in files.notes:
             click.echo(note)
         click.echo(effective(settings))
     else:
-        for note in named.notes:
+        for note in files.notes:
             click.echo(note, err=True)
 
 
 def effective(settings: Settings) -> str:
-    """Every value that holds, as a settings file would say it; `# default` marks what was not set."""
+    """Returns every effective value in the format of a settings file; `# default` marks values that were not set."""
     lines: list[str] = []
     for section, values in settings.values().items():
-        several = values if isinstance(values, list) else [values]
-        header = f"[[{section}]]" if len(several) > 1 else f"[{section}]"
-        for one in several:
-            lines += ["", header, *_lines(section, one)]
+        entries = values if isinstance(values, list) else [values]
+        header = f"[[{section}]]" if len(entries) > 1 else f"[{section}]"
+        for entry in entries:
+            lines += ["", header, *_lines(section, entry)]
     return "\n".join(lines)
 
 
@@ -255,5 +255,5 @@ def _lines(section: str, values: dict[str, object]) -> Iterator[str]:
         if value is None:
             yield f"# {key} is not set"
         else:
-            shown = f"{key} = {json.dumps(value, ensure_ascii=False)}"
-            yield shown if value != default_of(section, key) else f"{shown}  # default"
+            line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            yield line if value != default_of(section, key) else f"{line}  # default"

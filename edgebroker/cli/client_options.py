@@ -22,7 +22,7 @@ from edgebroker.errors import BrokerNoAnswer, EdgebrokerError
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 1883
-TLS_PORT: Final = 8883  # as IANA has it: secure-mqtt
+TLS_PORT: Final = 8883  # IANA's port of secure-mqtt
 KEEP_ALIVE_S: Final = 60
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 2
@@ -34,7 +34,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Where to connect, as whom, in which dialect."""
+    """The address of the broker, the client's identity and the version of MQTT."""
 
     transport: BrokerTransport
     dialect: Dialect
@@ -43,7 +43,7 @@ class ClientOptions:
     password: str | None
 
     def connect_packet(self, clean_start: bool = True, session_expiry_s: int = 0) -> Connect:
-        """The CONNECT to begin with. 3.1.1 knows no expiry: there a session that is not clean stays."""
+        """Returns the CONNECT. 3.1.1 has no session expiry: a session that is not clean stays there for ever."""
         properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: session_expiry_s} if session_expiry_s else {}
         password = None if self.password is None else self.password.encode()
         return Connect(
@@ -58,7 +58,7 @@ class ClientOptions:
 
 
 def client_options(command: _Command) -> _Command:
-    """Give *command* the options of `Peer`, in the letters of Mosquitto's clients."""
+    """Adds the options of `ClientOptions` to *command*, with the letters of Mosquitto's clients."""
     for option in reversed(
         (
             click.option("-h", "--host", help=f"The broker's name or address.  [default: {DEFAULT_HOST}]"),
@@ -99,7 +99,7 @@ def client_options(command: _Command) -> _Command:
 
 
 def client_options_of(options: dict[str, Any]) -> ClientOptions:
-    """Take what `peer_options` added out of *options*."""
+    """Removes the options of `client_options` from *options*. Raises click.UsageError."""
     dialect = _DIALECTS[options.pop("protocol_version")]
     password_file = options.pop("password_file")
     if password_file is not None:
@@ -161,16 +161,16 @@ def _tls_of(options: dict[str, Any]) -> ssl.SSLContext | None:
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr."""
+    """Prints one line for people on stderr."""
     click.echo(f"edgebroker: {text}", err=True)
 
 
-def run(work: Coroutine[Any, Any, int]) -> None:
-    """Run *work* and end the program with its exit code, or with that of what went wrong.
+def run(coroutine: Coroutine[Any, Any, int]) -> None:
+    """Runs *coroutine* and exits with its result as exit code, or with that of its error.
 
-    SIGINT and SIGTERM let *work* disconnect properly, then end the program with 128 and the signal's number.
+    SIGINT and SIGTERM cancel it, so that it disconnects properly; the exit code is then 128 plus the signal's number.
     """
-    received: list[int] = []
+    signals: list[int] = []
 
     async def interruptible() -> int:
         task = asyncio.current_task()
@@ -178,17 +178,17 @@ def run(work: Coroutine[Any, Any, int]) -> None:
         loop = asyncio.get_running_loop()
 
         def interrupt(number: int) -> None:
-            received.append(number)
+            signals.append(number)
             task.cancel()
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, interrupt, number)
-        return await work
+        return await coroutine
 
     try:
         sys.exit(asyncio.run(interruptible()))
     except asyncio.CancelledError:
-        sys.exit(128 + received[0])
+        sys.exit(128 + signals[0])
     except BrokerNoAnswer as error:
         say(str(error))
         sys.exit(EXIT_UNREACHABLE)

@@ -1,4 +1,4 @@
-"""`edgebroker client`: the clients of a running gateway."""
+"""`edgebroker client`: lists the clients of a running gateway, and disconnects or blocks them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from edgebroker.cli.http_client import (
 from edgebroker.cli.parameters import DurationType, WordChoice
 
 LIMIT: Final = 100
-PAGE: Final = 1_000  # rows in one answer
+PAGE_ROWS: Final = 1_000  # rows in one response
 NAME_COLUMNS: Final = 48
-WHY_COLUMNS: Final = 48
+REASON_COLUMNS: Final = 48
 SORTS: Final = ("client", "queue", "bytes", "inflight", "unsent", "subscriptions")
 HEADING: Final = ("CLIENT", "STATE", "PEER", "SILENT", "SUBS", "QUEUE", "BYTES", "INFLIGHT", "DROPPED")
 
@@ -55,22 +55,22 @@ def list_(
 
     Exit code 0 if there are any, 1 if not, 2 if the gateway does not answer.
     """
-    found = _found(gateway_endpoint(http, config, token_file), pattern, state or "", sort, limit)
-    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found, pattern, state)))
-    sys.exit(0 if found["clients"] else 1)
+    answer = _get_clients(gateway_endpoint(http, config, token_file), pattern, state or "", sort, limit)
+    click.echo(json.dumps(answer) if as_json else "\n".join(_list_lines(answer, pattern, state)))
+    sys.exit(0 if answer["clients"] else 1)
 
 
-def _found(whom: GatewayEndpoint, pattern: str, state: str, sort: str, limit: int) -> dict[str, Any]:
-    """One answer, or by name as many as it takes."""
+def _get_clients(endpoint: GatewayEndpoint, pattern: str, state: str, sort: str, limit: int) -> dict[str, Any]:
+    """Returns one response of `/clients`; sorted by name, with the rows of as many as needed."""
     query: dict[str, str | int] = {"client": pattern, "state": state, "sort": sort}
-    found = get_json(whom, "/clients", limit=min(limit, PAGE), **query)
-    rows = page = found["clients"]
-    while sort == "client" and len(page) == PAGE and len(rows) < limit:
-        page = get_json(whom, "/clients", limit=min(limit - len(rows), PAGE), after=rows[-1]["client"], **query)[
-            "clients"
-        ]
+    answer = get_json(endpoint, "/clients", limit=min(limit, PAGE_ROWS), **query)
+    rows = page = answer["clients"]
+    while sort == "client" and len(page) == PAGE_ROWS and len(rows) < limit:
+        page = get_json(
+            endpoint, "/clients", limit=min(limit - len(rows), PAGE_ROWS), after=rows[-1]["client"], **query
+        )["clients"]
         rows += page
-    return found
+    return answer
 
 
 @command.command("show", short_help="Show all there is to know of one client.")
@@ -85,15 +85,17 @@ def show(
     Messages are shown without their payloads, those first that were sent and are not acknowledged. Exit code 2 if there
     is no such client.
     """
-    found = get_json(gateway_endpoint(http, config, token_file), "/client", name=name, limit=limit)
-    click.echo(json.dumps(found) if as_json else "\n".join(_described(found)))
+    answer = get_json(gateway_endpoint(http, config, token_file), "/client", name=name, limit=limit)
+    click.echo(json.dumps(answer) if as_json else "\n".join(_detail_lines(answer)))
 
 
 @command.command("readers", short_help="Show who would get a message of TOPIC now.")
 @click.argument("topic")
 @click.option("--payload", metavar="TEXT", help="What the message says: decides where content filters or rules ask.")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Of the message.")
-@click.option("--limit", type=click.IntRange(0, PAGE), default=LIMIT, show_default=True, help="Subscriptions shown.")
+@click.option(
+    "--limit", type=click.IntRange(0, PAGE_ROWS), default=LIMIT, show_default=True, help="Subscriptions shown."
+)
 @gateway_options
 def readers(
     topic: str,
@@ -112,9 +114,9 @@ def readers(
     query: dict[str, str | int] = {"topic": topic, "qos": qos, "limit": limit}
     if payload is not None:
         query["payload"] = payload
-    found = get_json(gateway_endpoint(http, config, token_file), "/readers", **query)
-    click.echo(json.dumps(found) if as_json else "\n".join(_read(found)))
-    sys.exit(0 if any(not answer.startswith("no") for answer in found["answers"]) else 1)
+    answer = get_json(gateway_endpoint(http, config, token_file), "/readers", **query)
+    click.echo(json.dumps(answer) if as_json else "\n".join(_reader_lines(answer)))
+    sys.exit(0 if any(not forecast.startswith("no") for forecast in answer["answers"]) else 1)
 
 
 @command.command("disconnect")
@@ -128,13 +130,15 @@ def disconnect(
     They may come back at once; `block` keeps them out. A client of MQTT 5 is told 0x98 (administrative
     action). Exit code 1 if one was not connected, 2 if there is none of a name; all others are disconnected.
     """
-    all_were_here = True
+    were_all_connected = True
     orders = ClientOrders(gateway_endpoint(http, config, token_file), "disconnect")
-    for name, found in orders.each(names):
-        all_were_here = all_were_here and found["disconnected"]
-        said = "is disconnected" if found["disconnected"] else "was not connected"
-        click.echo(json.dumps(found) if as_json else f"{name} {said}{'; its session waits' * found['session_kept']}")
-    sys.exit(orders.exit_code or (0 if all_were_here else 1))
+    for name, answer in orders.each(names):
+        were_all_connected = were_all_connected and answer["disconnected"]
+        outcome = "is disconnected" if answer["disconnected"] else "was not connected"
+        click.echo(
+            json.dumps(answer) if as_json else f"{name} {outcome}{'; its session waits' * answer['session_kept']}"
+        )
+    sys.exit(orders.exit_code or (0 if were_all_connected else 1))
 
 
 @command.command("end", short_help="End the sessions of clients, and their connections.")
@@ -148,9 +152,9 @@ def end(
     Their wills go out. Exit code 2 if there is none of a name; all others are ended.
     """
     orders = ClientOrders(gateway_endpoint(http, config, token_file), "end")
-    for name, found in orders.each(names):
+    for name, answer in orders.each(names):
         click.echo(
-            json.dumps(found) if as_json else f"the session of {name} is ended; {found['dropped']} messages dropped"
+            json.dumps(answer) if as_json else f"the session of {name} is ended; {answer['dropped']} messages dropped"
         )
     sys.exit(orders.exit_code)
 
@@ -175,10 +179,10 @@ def block(
     for good must lose its user. Exit code 2 if one cannot be; all others are.
     """
     orders = ClientOrders(gateway_endpoint(http, config, token_file), "block")
-    for name, found in orders.each(names, seconds=str(duration), why=why):
-        gone = "; it is disconnected" if found["disconnected"] else ""
-        said = f"{name} is kept out for {span(found['seconds'])}{gone}{_forgotten(found)}"
-        click.echo(json.dumps(found) if as_json else said)
+    for name, answer in orders.each(names, seconds=str(duration), why=why):
+        disconnected = "; it is disconnected" if answer["disconnected"] else ""
+        line = f"{name} is kept out for {span(answer['seconds'])}{disconnected}{_restart_note(answer)}"
+        click.echo(json.dumps(answer) if as_json else line)
     sys.exit(orders.exit_code)
 
 
@@ -190,8 +194,8 @@ def unblock(
 ) -> None:
     """Let clients in again. Exit code 2 if one is not blocked; all others are not any more."""
     orders = ClientOrders(gateway_endpoint(http, config, token_file), "unblock")
-    for name, found in orders.each(names):
-        click.echo(json.dumps(found) if as_json else f"{name} may come again{_forgotten(found)}")
+    for name, answer in orders.each(names):
+        click.echo(json.dumps(answer) if as_json else f"{name} may come again{_restart_note(answer)}")
     sys.exit(orders.exit_code)
 
 
@@ -199,46 +203,50 @@ def unblock(
 @gateway_options
 def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
     """List who is kept out, for how long still, since when, and why."""
-    found = get_json(gateway_endpoint(http, config, token_file), "/blocked")
+    answer = get_json(gateway_endpoint(http, config, token_file), "/blocked")
     rows = [
         ("CLIENT", "FOR", "SINCE", "WHY"),
         *(
             (
-                _name(one["client"]),
-                span(one["ends_in_s"]),
-                f"{span(one['since_s'])} ago",
-                fitted(one["why"], WHY_COLUMNS).rstrip() or "-",
+                _name(row["client"]),
+                span(row["ends_in_s"]),
+                f"{span(row['since_s'])} ago",
+                fitted(row["why"], REASON_COLUMNS).rstrip() or "-",
             )
-            for one in found["blocked"]
+            for row in answer["blocked"]
         ),
     ]
-    click.echo(json.dumps(found) if as_json else "\n".join(aligned(rows)) if found["blocked"] else "nobody is kept out")
+    click.echo(
+        json.dumps(answer) if as_json else "\n".join(aligned(rows)) if answer["blocked"] else "nobody is kept out"
+    )
 
 
 class ClientOrders:
-    """One order for several clients: what is refused for one of them is no reason to leave the others."""
+    """One order for several clients: an error for one of them does not stop the others."""
 
-    def __init__(self, whom: GatewayEndpoint, act: str) -> None:
+    def __init__(self, endpoint: GatewayEndpoint, order: str) -> None:
         self.exit_code = 0
-        """2 if one was refused."""
-        self._whom = whom
-        self._act = act
+        """2 if an order was refused."""
+        self._endpoint = endpoint
+        self._order = order
 
     def each(self, names: Sequence[str], **query: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each name and what was answered; those that are refused are told instead. Raises NoAnswer, BadAnswer."""
+        """Yields each name and the response; refusals are printed instead. Raises GatewayNoAnswer,
+        GatewayAnswerInvalid.
+        """
         for name in dict.fromkeys(names):
             try:
-                found = post_json(self._whom, "/clients", do=self._act, name=name, **query)
+                answer = post_json(self._endpoint, "/clients", do=self._order, name=name, **query)
             except OrderRefused as refused:
                 self.exit_code = refused.exit_code
                 refused.show()
             else:
-                yield name, found
+                yield name, answer
 
 
-def _forgotten(found: dict[str, Any]) -> str:
-    """What a restart would change about it."""
-    return f"; a restart forgets that: {found['forgotten']}" if found.get("forgotten") else ""
+def _restart_note(answer: dict[str, Any]) -> str:
+    """Returns a note that a restart will forget the change, if it will."""
+    return f"; a restart forgets that: {answer['forgotten']}" if answer.get("forgotten") else ""
 
 
 def _name(text: str) -> str:
@@ -251,23 +259,23 @@ def _state(row: dict[str, Any]) -> str:
     return f"{'slow, ' if row['paused'] else ''}MQTT {row['version']}"
 
 
-def _listed(found: dict[str, Any], pattern: str, state: str | None) -> Iterator[str]:
-    """For people: a line for each client."""
-    rows, matched = found["clients"], found["matched"]
+def _list_lines(answer: dict[str, Any], pattern: str, state: str | None) -> Iterator[str]:
+    """Yields a line for each client, for people."""
+    rows, matched = answer["clients"], answer["matched"]
     if rows:
         yield from aligned([HEADING, *map(_cells, rows)])
     if matched > len(rows):
         yield f"{matched - len(rows):,} more; see --limit"
     if not rows:
-        yield _none(found["sessions"], pattern, state)
+        yield _why_empty(answer["sessions"], pattern, state)
 
 
-def _none(clients: int, pattern: str, state: str | None) -> str:
-    """Why the list is empty."""
+def _why_empty(clients: int, pattern: str, state: str | None) -> str:
+    """Returns why the list is empty."""
     if not clients:
         return "there are no clients"
-    wanted = [f"matches {pattern!r}"] * (pattern != "*") + [f"is {state}"] * (state is not None)
-    return f"none of {clients:,} clients {' and '.join(wanted)}"
+    conditions = [f"matches {pattern!r}"] * (pattern != "*") + [f"is {state}"] * (state is not None)
+    return f"none of {clients:,} clients {' and '.join(conditions)}"
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
@@ -285,72 +293,74 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
     )
 
 
-def _described(row: dict[str, Any]) -> Iterator[str]:
-    """For people: everything about one client."""
+def _detail_lines(row: dict[str, Any]) -> Iterator[str]:
+    """Yields all details of one client, for people."""
     name = shortened(row["client"])
     if row["connected"]:
         yield f"{name} is connected: {_state(row)} from {row['peer']}, by {row['listener']}"
-        alive = f"keep alive {row['keep_alive_s']:.0f} s" if row["keep_alive_s"] else "no keep alive"
-        yield f"  heard      {span(row['silent_s'])} ago, {alive}; {octets(row['unsent'])} unsent"
-        lasts = f"lasts {span(row['expiry_s'])} after its connection" if row["expiry_s"] else "ends with its connection"
+        keep_alive = f"keep alive {row['keep_alive_s']:.0f} s" if row["keep_alive_s"] else "no keep alive"
+        yield f"  heard      {span(row['silent_s'])} ago, {keep_alive}; {octets(row['unsent'])} unsent"
+        lifetime = (
+            f"lasts {span(row['expiry_s'])} after its connection" if row["expiry_s"] else "ends with its connection"
+        )
     else:
         yield f"{name} is away for {span(row['away_s'])}"
-        lasts = f"ends in {span(row['ends_in_s'])}"
-    yield f"  session    {lasts}; kept: {row['durability']}"
+        lifetime = f"ends in {span(row['ends_in_s'])}"
+    yield f"  session    {lifetime}; kept: {row['durability']}"
     if (will := row["will"]) is not None:
         delay = f", after {span(will['delay_s'])}" if will["delay_s"] else ""
         yield f"  will       {_name(will['topic'])}, QoS {will['qos']}, {octets(will['bytes'])}{delay}"
-    unfinished = row["qos_2_unreleased"]
+    unreleased = row["qos_2_unreleased"]
     yield f"  sent       {count(row['inflight'])} not acknowledged, at most {count(row['window'])}"
     yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}"
-    if unfinished:
-        yield f"  received   {count(unfinished)} QoS 2 messages not released"
+    if unreleased:
+        yield f"  received   {count(unreleased)} QoS 2 messages not released"
     dropped = ", ".join(f"{count(number)} {cause}" for cause, number in row["dropped"].items())
     yield f"  dropped    {dropped or 'none'}"
-    asked, messages = row["asked"], row["messages"]
-    yield from (f"  subscribed {_subscription(one)}" for one in asked)
-    if row["subscriptions"] > len(asked):
-        yield f"  subscribed to {row['subscriptions'] - len(asked):,} more; see --limit"
+    subscriptions, messages = row["asked"], row["messages"]
+    yield from (f"  subscribed {_subscription(subscription)}" for subscription in subscriptions)
+    if row["subscriptions"] > len(subscriptions):
+        yield f"  subscribed to {row['subscriptions'] - len(subscriptions):,} more; see --limit"
     if messages:
         yield from (
             f"  {line}"
             for line in aligned([("MESSAGE", "STATE", "QOS", "BYTES", "AGE", "OF"), *map(_message, messages)])
         )
-    if (rest := row["queue"] + row["inflight"] - len(messages)) > 0:
-        yield f"  {rest:,} more messages; see --limit"
+    if (more := row["queue"] + row["inflight"] - len(messages)) > 0:
+        yield f"  {more:,} more messages; see --limit"
 
 
-def _read(found: dict[str, Any]) -> Iterator[str]:
-    """For people: a line for each subscription."""
+def _reader_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """Yields a line for each subscription, for people."""
     rows = [
-        (_name(one["client"]), "here" if one["connected"] else "away", str(one["qos"]), one["gets_it"], _label(one))
-        for one in found["readers"]
+        (_name(row["client"]), "here" if row["connected"] else "away", str(row["qos"]), row["gets_it"], _label(row))
+        for row in answer["readers"]
     ]
     if rows:
         yield from aligned([("CLIENT", "STATE", "QOS", "GETS IT", "SUBSCRIPTION"), *rows])
-    if (rest := found["concerned"] - len(rows)) > 0:
-        yield f"{rest:,} more; see --limit"
-    if not found["concerned"]:
-        yield f"nobody here asks for {shortened(found['topic'])}"
+    if (more := answer["concerned"] - len(rows)) > 0:
+        yield f"{more:,} more; see --limit"
+    if not answer["concerned"]:
+        yield f"nobody here asks for {shortened(answer['topic'])}"
 
 
-def _label(one: dict[str, Any]) -> str:
-    return shortened(one["label"])
+def _label(row: dict[str, Any]) -> str:
+    return shortened(row["label"])
 
 
-def _subscription(one: dict[str, Any]) -> str:
-    more = [f"QoS {one['qos']}"]
-    more += ["no local"] * one["no_local"] + ["retain as published"] * one["as_published"]
-    more += [f"identifier {one['identifier']}"] if one["identifier"] else []
-    return f"{_label(one)} ({', '.join(more)})"
+def _subscription(row: dict[str, Any]) -> str:
+    options = [f"QoS {row['qos']}"]
+    options += ["no local"] * row["no_local"] + ["retain as published"] * row["as_published"]
+    options += [f"identifier {row['identifier']}"] if row["identifier"] else []
+    return f"{_label(row)} ({', '.join(options)})"
 
 
-def _message(one: dict[str, Any]) -> Sequence[str]:
+def _message(row: dict[str, Any]) -> Sequence[str]:
     return (
-        _name(one["topic"]),
-        one["state"],
-        str(one["qos"]),
-        octets(one["bytes"]),
-        span(one["age_s"]),
-        _name(one["publisher"]),
+        _name(row["topic"]),
+        row["state"],
+        str(row["qos"]),
+        octets(row["bytes"]),
+        span(row["age_s"]),
+        _name(row["publisher"]),
     )

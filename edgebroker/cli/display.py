@@ -1,4 +1,4 @@
-"""Numbers, names and values as people read them: in a narrow table or in a line of text."""
+"""Numbers, names and values for people, in a narrow table or in a line of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ELLIPSIS = "…"
 
 
 def count(number: float) -> str:
-    """At most six characters: 0, 999, 12.3 k, 4.56 M."""
+    """Returns at most six characters: 0, 999, 12.3 k, 4.56 M."""
     for unit in ("", " k", " M", " G"):
         if number < 999.5 or unit == " G":
             break
@@ -21,7 +21,7 @@ def count(number: float) -> str:
 
 
 def octets(number: float | None) -> str:
-    """At most eight characters: 999 B, 1.2 KiB, 45 MiB; `?` where nobody knows."""
+    """Returns at most eight characters: 999 B, 1.2 KiB, 45 MiB; `?` for None."""
     if number is None:
         return "?"
     unit = "B"
@@ -33,7 +33,7 @@ def octets(number: float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in its two greatest units: 3 h 12 min, 45 s."""
+    """Returns a duration in its two greatest units: 3 h 12 min, 45 s."""
     whole = int(seconds)
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
     parts: list[str] = []
@@ -49,45 +49,50 @@ def span(seconds: float) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """*text* in exactly so many columns of a terminal. What cannot be printed becomes a dot, what is too much …"""
-    text = "".join(letter if letter.isprintable() else "·" for letter in text)
+    """Returns *text* in exactly *width* columns of a terminal. A dot replaces unprintable characters, … what is too
+    long.
+    """
+    text = "".join(character if character.isprintable() else "·" for character in text)
     if columns(text) > width:
-        kept = ""
-        for letter in text:
-            if columns(kept + letter) > width - 1:
+        part = ""
+        for character in text:
+            if columns(part + character) > width - 1:
                 break
-            kept += letter
-        text = kept + _ELLIPSIS
+            part += character
+        text = part + _ELLIPSIS
     return text + " " * (width - columns(text))
 
 
 def shortened(text: str, width: int | None = None) -> str:
-    """*text* as `fitted` shows it, in as many columns as it takes, of *width* at most."""
-    taken = columns(text)
-    return fitted(text, taken if width is None else min(taken, width))
+    """Returns *text* as `fitted`, in as many columns as it needs, at most *width*."""
+    needed = columns(text)
+    return fitted(text, needed if width is None else min(needed, width))
 
 
 def columns(text: str) -> int:
-    """How wide a terminal shows *text*: letters of East Asia take two columns, combining marks none."""
+    """Returns the width of *text* on a terminal: wide East Asian characters take two columns, combining marks none."""
     return sum(
-        0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
     )
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; the first of *rows* is its heading."""
-    widths = [max(columns(row[at]) for row in rows) for at in range(len(rows[0]))]
+    """Yields the lines of a table; the first of *rows* is its heading."""
+    widths = [max(columns(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def plain(value: Any) -> str:
-    """A value behind `name=`: texts that are empty, have spaces or cannot be printed stand in quotes, as JSON."""
+    """Returns a value behind `name=`: texts that are empty, or have spaces or unprintable characters, are quoted as
+    JSON.
+    """
     if isinstance(value, str) and value and value.isprintable() and not set(value) & set(' "\\'):
         return value
     return json.dumps(value, ensure_ascii=not (isinstance(value, str) and value.isprintable()))
 
 
 def harmless(text: str) -> str:
-    """*text* in a sentence: as it is, or escaped if it cannot be printed."""
+    """Returns *text* for a sentence, escaped if it has unprintable characters."""
     return text if text.isprintable() else json.dumps(text)[1:-1]

@@ -31,7 +31,7 @@ class HttpAddressType(click.ParamType[HttpAddress]):
         if isinstance(value, HttpAddress):
             return value
         text = str(value).removeprefix("http://").rstrip("/")
-        found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]:|([^\s/:\[\]]+):)?([0-9]{1,5})", text)
-        if found is None or int(found[3]) > 65_535:
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]:|([^\s/:\[\]]+):)?([0-9]{1,5})", text)
+        if match is None or int(match[3]) > 65_535:
             self.fail(f"{value!r} is no address; write PORT, HOST:PORT or [IPv6]:PORT", param, ctx)
-        return HttpAddress(found[1] or found[2] or LOCAL, int(found[3]))
+        return HttpAddress(match[1] or match[2] or LOCAL, int(match[3]))

@@ -1,4 +1,4 @@
-"""The client of a gateway's HTTP listener: one request, one answer (docs/operations.md)."""
+"""The client of a gateway's HTTP listener: one request, one response (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from edgebroker.runtime.http.auth import load_tokens
 from edgebroker.runtime.settings import Settings
 
 USUAL_PORT = 9883
-"""Where a gateway is asked if nothing else is said; docs/operations.md sets it there."""
-PATIENCE_S = 10.0
-CONTROL = "Edgebroker-Control"  # as `edgebroker.runtime.http.server` wants it of whoever wants something done
-NOT_DONE = (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
-BODY_BYTES_MAX = 16 * 1024 * 1024  # ours has at most 400 KiB; more comes from something else
+"""Port of the gateway's HTTP server by default; docs/operations.md sets it there."""
+TIMEOUT_S = 10.0
+ORDER_HEADER = "Edgebroker-Control"  # the header of orders, see `edgebroker.runtime.http.server`
+REFUSED_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT)
+BODY_BYTES_MAX = 16 * 1024 * 1024  # our own have at most 400 KiB; a larger one comes from another program
 
 token_file_option = click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Where the token is that its door wants."
@@ -32,7 +32,7 @@ token_file_option = click.option(
 
 
 def gateway_options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options by which a command finds the gateway, and `--json`."""
+    """Adds the options by which a command finds the gateway, and `--json`."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="For programs."),
         token_file_option,
@@ -44,19 +44,19 @@ def gateway_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class GatewayNoAnswer(Refused):
-    """Nobody answers at the address."""
+    """No answer from the address."""
 
 
 class GatewayAnswerInvalid(Refused):
-    """Somebody answers, who is no gateway or refuses the question."""
+    """The answer is not a gateway's, or refuses the request."""
 
 
 class OrderRefused(GatewayAnswerInvalid):
-    """The gateway has not done it, because of what it was to be done with."""
+    """The gateway has not executed the order, because of its arguments."""
 
 
 class GatewayEndpoint(NamedTuple):
-    """Whom to ask, and the token that its door may want."""
+    """The address of a gateway's HTTP server, and a token for it."""
 
     address: HttpAddress
     token: str = ""
@@ -66,9 +66,9 @@ class GatewayEndpoint(NamedTuple):
 
 
 def gateway_endpoint(given: HttpAddress | None, config: Path | None, token_file: Path | None) -> GatewayEndpoint:
-    """Whom to ask: what the command line says, else the settings file, else the usual port of this machine.
+    """Returns the address from the command line, the settings file, or the default port of this machine.
 
-    Of several tokens in a file the first is shown.
+    The token is the first one of the token file. Raises Refused, SettingsRefused.
     """
     settings = None if config is None else Settings.load(config, apart=True).http
     token_file = token_file or (None if settings is None else settings.token_file)
@@ -83,58 +83,60 @@ def gateway_endpoint(given: HttpAddress | None, config: Path | None, token_file:
     return GatewayEndpoint(HttpAddress(host, settings.port), token)
 
 
-def get_json(asked: GatewayEndpoint, path: str, **query: str | int) -> dict[str, Any]:
-    """The JSON object that *path* answers. Raises NoAnswer, BadAnswer."""
-    with open_response(asked, path, query) as answer:
-        return _object(asked, answer)
+def get_json(endpoint: GatewayEndpoint, path: str, **query: str | int) -> dict[str, Any]:
+    """Returns the JSON object at *path*. Raises GatewayNoAnswer, GatewayAnswerInvalid."""
+    with open_response(endpoint, path, query) as response:
+        return _json_object(endpoint, response)
 
 
-def post_json(asked: GatewayEndpoint, path: str, **query: str) -> dict[str, Any]:
-    """Have something done; the JSON object that is answered. Raises NoAnswer, OrderRefused, BadAnswer."""
-    with open_response(asked, path, query, method="POST") as answer:
-        return _object(asked, answer)
+def post_json(endpoint: GatewayEndpoint, path: str, **query: str) -> dict[str, Any]:
+    """Sends an order, and returns the JSON object of the response. Raises GatewayNoAnswer, OrderRefused,
+    GatewayAnswerInvalid.
+    """
+    with open_response(endpoint, path, query, method="POST") as response:
+        return _json_object(endpoint, response)
 
 
-def _object(asked: GatewayEndpoint, answer: http.client.HTTPResponse) -> dict[str, Any]:
-    body = answer.read(BODY_BYTES_MAX)
+def _json_object(endpoint: GatewayEndpoint, response: http.client.HTTPResponse) -> dict[str, Any]:
+    body = response.read(BODY_BYTES_MAX)
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise GatewayAnswerInvalid(f"{asked} does not answer as a gateway does")
-    return found
+        value = None
+    if not isinstance(value, dict):
+        raise GatewayAnswerInvalid(f"{endpoint} does not answer as a gateway does")
+    return value
 
 
 @contextmanager
 def open_response(
-    asked: GatewayEndpoint,
+    endpoint: GatewayEndpoint,
     path: str,
     query: Mapping[str, str | int],
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
     method: str = "GET",
 ) -> Iterator[http.client.HTTPResponse]:
-    """The answer of *path*, to be read. Raises NoAnswer, BadAnswer."""
-    address, token = asked
-    line = http.client.HTTPConnection(*address, timeout=patience_s)
-    headers = {"Accept": "application/json"} | ({} if method == "GET" else {CONTROL: "1"})
+    """Opens the response of *path*. Raises GatewayNoAnswer, GatewayAnswerInvalid, OrderRefused."""
+    address, token = endpoint
+    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    headers = {"Accept": "application/json"} | ({} if method == "GET" else {ORDER_HEADER: "1"})
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
     target = f"{path}?{urlencode(query)}" if query else path
     try:
-        line.request(method, target, headers=headers)
-        answer = line.getresponse()
-        # A gateway that is not well says so with 503, and in JSON.
-        if answer.status != 200 and answer.getheader("Content-Type") != "application/json":
-            said = answer.read(1_000).decode("utf-8", "replace").strip()
-            kind = OrderRefused if method != "GET" and answer.status in NOT_DONE else GatewayAnswerInvalid
-            raise kind(f"{address} refuses {path}: {said if said.isprintable() else answer.status}")
-        yield answer
+        connection.request(method, target, headers=headers)
+        response = connection.getresponse()
+        # A failing gateway answers /health with 503 and JSON.
+        if response.status != 200 and response.getheader("Content-Type") != "application/json":
+            text = response.read(1_000).decode("utf-8", "replace").strip()
+            kind = OrderRefused if method != "GET" and response.status in REFUSED_STATUSES else GatewayAnswerInvalid
+            raise kind(f"{address} refuses {path}: {text if text.isprintable() else response.status}")
+        yield response
     except TimeoutError as error:
-        raise GatewayNoAnswer(f"{address} does not answer within {patience_s:.0f} s") from error
+        raise GatewayNoAnswer(f"{address} does not answer within {timeout_s:.0f} s") from error
     except (ConnectionError, socket.gaierror, OSError) as error:
         hint = "; is a gateway running with --http?" if isinstance(error, ConnectionRefusedError) else ""
         raise GatewayNoAnswer(f"cannot reach {address}: {error.strerror or error}{hint}") from error
     except http.client.HTTPException as error:
         raise GatewayAnswerInvalid(f"{address} does not answer as a gateway does: {type(error).__name__}") from error
     finally:
-        line.close()
+        connection.close()

@@ -1,4 +1,4 @@
-"""`edgebroker journal`: whether what a gateway keeps is whole, and what is in it. Nothing is changed."""
+"""`edgebroker journal`: checks a gateway's journal, and prints its records. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgebroker.storage.journal.recovery import Apply, recover
 from edgebroker.storage.journal.recovery_report import RecoveryReport
 
 JOURNAL = "journal"
-TRIES = 3  # while a gateway writes, a file may be used again between two looks at it
+ATTEMPTS = 3  # while a gateway writes, a segment may be recycled between two attempts
 
 folder_argument = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: JSON.")
@@ -35,11 +35,11 @@ class StopRecovery(Exception):
     """Ends a recovery early."""
 
 
-def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, RecoveryReport]:
-    """Recover from *folder* without touching it. Ends the program with 2 if there is no journal.
+def recover_unlocked(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, RecoveryReport]:
+    """Recovers from *folder* without changing it. Exits with code 2 if there is no journal.
 
-    Damage that is seen while a gateway writes there is believed only if it is still there when looked at again;
-    *make_apply* is called for each look.
+    While a gateway writes to it, damage is reported only if another attempt finds it, too; *make_apply* is called for
+    each attempt.
     """
     if not folder.is_dir():
         is_file = folder.exists()
@@ -48,17 +48,17 @@ def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, R
     if not files.names() and (folder / JOURNAL).is_dir():
         files = JournalFiles(folder / JOURNAL)
     try:
-        for rest in range(TRIES, 0, -1):
+        for attempts_left in range(ATTEMPTS, 0, -1):
             try:
-                found = recover(files, make_apply())
+                report = recover(files, make_apply())
             except FileNotFoundError:
-                if rest == 1:
+                if attempts_left == 1:
                     raise
                 continue
-            if found is None:
+            if report is None:
                 refuse(f"{folder}: there is no journal (no file *.ebj that is a segment)")
-            elif not found.damage or files.owner() is None or rest == 1:
-                return files, found
+            elif not report.damage or files.owner() is None or attempts_left == 1:
+                return files, report
     except OSError as error:
         refuse(f"{error.filename or folder}: {error.strerror}")
     except JournalDamaged as error:
@@ -67,7 +67,7 @@ def look(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, R
 
 
 def refuse(reason: str) -> None:
-    """One line, and exit code 2."""
+    """Prints one line, and exits with code 2."""
     click.echo(reason, err=True)
     sys.exit(2)
 
@@ -82,49 +82,55 @@ def refuse(reason: str) -> None:
 @json_flag
 def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json: bool) -> None:
     """Read everything, and say whether it is whole. Exit code 0: it is, 1: there is damage, 2: there is no journal."""
-    files, found = look(folder, lambda: lambda lsn, record: None)
+    files, recovered = recover_unlocked(folder, lambda: lambda lsn, record: None)
     written = read_wear(files.path)
     card = Card(card_gb or written.card.gb, card_cycles or written.card.cycles)
-    report = summary(files, found, replace(written, card=card))
+    report = summary(files, recovered, replace(written, card=card))
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         for line in lines(report):
             click.echo(line)
-    sys.exit(1 if found.damage else 0)
+    sys.exit(1 if recovered.damage else 0)
 
 
-def summary(files: JournalFiles, found: RecoveryReport, written: WearTotals) -> dict[str, Any]:
-    """What `check` says."""
-    behind = [segment.first_lsn for segment in found.segments[1:]]
+def summary(files: JournalFiles, report: RecoveryReport, written: WearTotals) -> dict[str, Any]:
+    """Returns what `check` reports, as JSON values."""
+    following_lsns = [segment.first_lsn for segment in report.segments[1:]]
     segments = [
         {
             "file": segment.name,
             "sequence": segment.sequence,
             "bytes": segment.bytes,
             "first": segment.first_lsn,
-            "last": following - 1 if following is not None else found.lsn,
-            "needed": following is None or following > found.replay_from,
+            "last": next_lsn - 1 if next_lsn is not None else report.lsn,
+            "needed": next_lsn is None or next_lsn > report.replay_from,
             "damaged": segment.is_damaged,
         }
-        for segment, following in zip_longest(found.segments, behind)
+        for segment, next_lsn in zip_longest(report.segments, following_lsns)
     ]
-    torn = found.torn
+    torn = report.torn
     return {
         "folder": str(files.path),
-        "store": found.store.hex(),
-        "ended": "cleanly" if found.is_clean else "not yet" if files.owner() else "by a crash",
+        "store": report.store.hex(),
+        "ended": "cleanly" if report.is_clean else "not yet" if files.owner() else "by a crash",
         "owner": files.owner(),
-        "last": found.lsn,
-        "replay_from": found.replay_from,
-        "records": found.records,
-        "bytes": found.used_bytes,
-        "snapshot_bytes": found.snapshot_bytes,
+        "last": report.lsn,
+        "replay_from": report.replay_from,
+        "records": report.records,
+        "bytes": report.used_bytes,
+        "snapshot_bytes": report.snapshot_bytes,
         "segments": segments,
         "torn": torn and {"file": torn.name, "offset": torn.offset, "first": torn.first_lsn, "last": torn.last_lsn},
         "damage": [
-            {"file": one.name, "offset": one.offset, "first": one.first_lsn, "last": one.last_lsn, "what": one.what}
-            for one in found.damage
+            {
+                "file": damage.name,
+                "offset": damage.offset,
+                "first": damage.first_lsn,
+                "last": damage.last_lsn,
+                "what": damage.what,
+            }
+            for damage in report.damage
         ],
         "quarantine": files.quarantined(),
         **written.described(),
@@ -132,10 +138,10 @@ def summary(files: JournalFiles, found: RecoveryReport, written: WearTotals) -> 
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """The same for people."""
+    """Returns the lines of *report*, for people."""
     live = [segment for segment in report["segments"] if segment["needed"]]
     owner = f", {report['owner']} works with it" if report["owner"] else ""
-    told = [
+    text = [
         f"journal     {report['folder']}{owner}",
         f"ended       {report['ended']}",
         f"records     {report['records']:,}, from {report['replay_from']} to {report['last']}, "
@@ -145,18 +151,18 @@ def lines(report: dict[str, Any]) -> list[str]:
     ]
     if report["torn"] is not None:
         first = report["torn"]["first"]
-        told.append(f"torn        the last commit is not whole{f', from record {first} on' if first else ''}")
+        text.append(f"torn        the last commit is not whole{f', from record {first} on' if first else ''}")
     if report["quarantine"]:
-        told.append(f"quarantine  {len(report['quarantine'])} files that were damaged")
+        text.append(f"quarantine  {len(report['quarantine'])} files that were damaged")
     if report["bytes_per_day"] is not None:
-        told.append(f"card        {report['bytes_per_day']:,} bytes a day; it lasts {report['card_years']:,} years")
+        text.append(f"card        {report['bytes_per_day']:,} bytes a day; it lasts {report['card_years']:,} years")
     else:
-        told.append("card        nothing is known yet: the gateway has not run for an hour")
-    for one in report["damage"]:
-        lost = f"; lost are the records {one['first']} to {one['last']}" if one["first"] else ""
-        told.append(f"DAMAGE      {one['file'] or 'no file'} at {one['offset']}: {one['what']}{lost}")
-    told.append("everything is whole" if not report["damage"] else f"{len(report['damage'])} places are damaged")
-    return told
+        text.append("card        nothing is known yet: the gateway has not run for an hour")
+    for damage in report["damage"]:
+        lost = f"; lost are the records {damage['first']} to {damage['last']}" if damage["first"] else ""
+        text.append(f"DAMAGE      {damage['file'] or 'no file'} at {damage['offset']}: {damage['what']}{lost}")
+    text.append("everything is whole" if not report["damage"] else f"{len(report['damage'])} places are damaged")
+    return text
 
 
 # -- show ---------------------------------------------------------------------------------------------------------
@@ -170,60 +176,60 @@ def lines(report: dict[str, Any]) -> list[str]:
 @json_flag
 def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json: bool) -> None:
     """Print the records that recovery would read, one per line: number, kind, and what it says."""
-    words = RecordText()
-    wanted = None if kind is None else words.kind_number(kind)
-    shown = 0
+    record_text = RecordText()
+    wanted = None if kind is None else record_text.kind_number(kind)
+    printed = 0
 
-    def show_one(lsn: int, record: bytes) -> None:
-        nonlocal shown
+    def print_record(lsn: int, record: bytes) -> None:
+        nonlocal printed
         if lsn < first or (wanted is not None and record[0] != wanted):
             return
-        if shown == limit:
+        if printed == limit:
             raise StopRecovery
-        shown += 1
-        said = words.of(lsn, record)
+        printed += 1
+        fields = record_text.of(lsn, record)
         if as_json:
-            click.echo(json.dumps({"lsn": lsn, **said}, ensure_ascii=False))
+            click.echo(json.dumps({"lsn": lsn, **fields}, ensure_ascii=False))
         else:
-            name = said.pop("kind")
-            click.echo(f"{lsn} {name} " + " ".join(f"{key}={value}" for key, value in said.items()))
+            name = fields.pop("kind")
+            click.echo(f"{lsn} {name} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
-    def once() -> Apply:
-        nonlocal shown
-        if shown:  # a second look would print everything twice
+    def apply_once() -> Apply:
+        nonlocal printed
+        if printed:  # a second attempt would print everything twice
             raise StopRecovery
-        return show_one
+        return print_record
 
     try:
-        _, found = look(folder, once)
+        _, report = recover_unlocked(folder, apply_once)
     except StopRecovery:
         return
-    for damage in found.damage:
+    for damage in report.damage:
         click.echo(str(damage), err=True)
-    sys.exit(1 if found.damage else 0)
+    sys.exit(1 if report.damage else 0)
 
 
 class RecordText:
-    """What records mean, as their owner says it; their number and bytes where it does not."""
+    """Describes records in the words of their owner, the session journal; others by their number and bytes."""
 
     def __init__(self) -> None:
         from edgebridge.session.journal.dump import describe
         from edgebridge.session.journal.session_records import (
             SessionRecordKind,
-        )  # the command line alone brings the two together
+        )  # only the command line may import both packages
 
         self._describe = describe
         self._numbers = {kind.name.lower(): int(kind) for kind in SessionRecordKind}
 
     def of(self, lsn: int, record: bytes) -> dict[str, Any]:
-        """The record *lsn* in words."""
-        said = self._describe(record, lsn)
-        if said["kind"] == "unknown":
+        """Returns the fields of the record *lsn*."""
+        fields = self._describe(record, lsn)
+        if fields["kind"] == "unknown":
             return {"kind": record[0], "hex": record.hex() if len(record) <= 64 else record[:64].hex() + "..."}
-        return said
+        return fields
 
     def kind_number(self, text: str) -> int:
-        """The number of a kind. Ends the program with 2 for what is none."""
+        """Returns the number of a kind of record. Raises click.UsageError."""
         if text.isdecimal() and int(text) < 256:
             return int(text)
         if text.lower() not in self._numbers:

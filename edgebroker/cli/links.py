@@ -1,4 +1,4 @@
-"""`edgebroker links`: how a running gateway stands with its peers."""
+"""`edgebroker links`: shows the links of a running gateway to its peers."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
 
     Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
     """
-    found = get_json(gateway_endpoint(http, config, token_file), "/links")
-    click.echo(json.dumps(found) if as_json else "\n".join(shown(found)))
-    sys.exit(0 if all(row["up"] for row in found["links"]) else 1)
+    answer = get_json(gateway_endpoint(http, config, token_file), "/links")
+    click.echo(json.dumps(answer) if as_json else "\n".join(link_lines(answer)))
+    sys.exit(0 if all(row["up"] for row in answer["links"]) else 1)
 
 
-def shown(found: dict[str, Any]) -> list[str]:
-    """For people: who it is, a line for each peer, and why those that are down are."""
-    cells = [HEADING, *map(_cells, found["links"])]
+def link_lines(answer: dict[str, Any]) -> list[str]:
+    """Returns lines for people: the gateway, a row for each peer, and why links are down."""
+    cells = [HEADING, *map(_cells, answer["links"])]
     widths = [max(len(row[column]) for row in cells) for column in range(len(HEADING))]
-    lines = [f"{found['name']} of {found['federation']}, {'with' if found['tls'] else 'without'} TLS", ""]
+    lines = [f"{answer['name']} of {answer['federation']}, {'with' if answer['tls'] else 'without'} TLS", ""]
     lines += ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    lines += [f"{row['peer']}: {row['reason']}" for row in found["links"] if not row["up"] and row["reason"]]
-    lines += [f"{row['peer']}: {row['twins']}" for row in found["links"] if row.get("twins")]
+    lines += [f"{row['peer']}: {row['reason']}" for row in answer["links"] if not row["up"] and row["reason"]]
+    lines += [f"{row['peer']}: {row['twins']}" for row in answer["links"] if row.get("twins")]
     lines += [
-        f"{one['for']}: too much waits for it at {one['at']}; what it wants is refused until there is room"
-        for one in found["crowded"]
+        f"{entry['for']}: too much waits for it at {entry['at']}; what it wants is refused until there is room"
+        for entry in answer["crowded"]
     ]
     return lines
 
 
 def _wants(row: dict[str, Any]) -> str:
-    """What the peer is sent: filters of its side of the site, or publishers of ours that its site wants."""
-    routes, parts = row["routes"], []
+    """Returns what the peer is sent: the filters behind it, or how many of our publishers its site wants."""
+    routes, wanted = row["routes"], []
     if "aLink" in row["links"]:
         interests = routes["interests"]
-        parts.append("anything" if interests is None else f"{count(interests)} filters")
+        wanted.append("anything" if interests is None else f"{count(interests)} filters")
     if routes["publishers"] is not None:
-        parts.append(f"{count(routes['publishers_wanted'])} of {count(routes['publishers'])} publishers")
-    return ", ".join(parts) or "-"
+        wanted.append(f"{count(routes['publishers_wanted'])} of {count(routes['publishers'])} publishers")
+    return ", ".join(wanted) or "-"
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:

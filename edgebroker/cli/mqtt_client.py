@@ -39,17 +39,17 @@ from edgebroker.errors import EdgebrokerError
 from edgebroker.limits import PACKET_BYTES_MAX
 
 CHUNK_BYTES: Final = 64 * 1024
-INBOX_MESSAGES_MAX: Final = 1_000  # beyond these the connection is not read, and TCP holds the broker back
-WINDOW_MAX: Final = 20  # unanswered publications; more gain nothing, 20 already hide a round trip of a millisecond
+INBOX_MESSAGES_MAX: Final = 1_000  # with more the connection is not read, and TCP stops the broker
+WINDOW_MAX: Final = 20  # unacknowledged publications: 20 hide a round trip of a millisecond, more gain nothing
 
-Answer = TypeVar("Answer", ConnAck, PubAck, PubRec, PubComp, SubAck)
+Reply = TypeVar("Reply", ConnAck, PubAck, PubRec, PubComp, SubAck)
 
 
 class BrokerRefusal(EdgebrokerError):
-    """The broker said no; `reason` is its reason code."""
+    """The broker refused; `reason` is its reason code."""
 
-    def __init__(self, what: str, reason: int, properties: Properties) -> None:
-        super().__init__(f"{what}: {reason_text(reason, properties)}")
+    def __init__(self, action: str, reason: int, properties: Properties) -> None:
+        super().__init__(f"{action}: {reason_text(reason, properties)}")
         self.reason = reason
 
 
@@ -58,32 +58,32 @@ class ConnectionLost(EdgebrokerError):
 
 
 def reason_text(reason: int, properties: Properties) -> str:
-    """What the broker says about *reason*: its reason string if there is one, else the name of the code."""
+    """Returns the broker's reason string if there is one, and the name of the code *reason*."""
     try:
         name = ReasonCode(reason).name.replace("_", " ").lower()
     except ValueError:
         name = "unknown reason"
-    said = text_property(properties, Property.REASON_STRING)
-    return f"{said} ({name}, 0x{reason:02X})" if said else f"{name} (0x{reason:02X})"
+    reason_string = text_property(properties, Property.REASON_STRING)
+    return f"{reason_string} ({name}, 0x{reason:02X})" if reason_string else f"{name} (0x{reason:02X})"
 
 
 @asynccontextmanager
-async def connect(way: BrokerTransport, packet: Connect) -> AsyncIterator[MqttClient]:
-    """A connection by *way* that introduces itself with *packet*; left with DISCONNECT.
+async def connect(transport: BrokerTransport, packet: Connect) -> AsyncIterator[MqttClient]:
+    """Opens a connection over *transport* and sends *packet*; sends DISCONNECT at the end.
 
-    Raises Unreachable, or Refused if CONNACK says no.
+    Raises BrokerNoAnswer, or BrokerRefusal if CONNACK has a failure.
     """
-    reader, writer = await way.open()
+    reader, writer = await transport.open()
     client = MqttClient(reader, writer, packet.dialect)
     try:
-        await client._connect(str(way), packet)
+        await client._connect(str(transport), packet)
         yield client
     finally:
         await client._disconnect()
 
 
 class MqttClient:
-    """One connection. `connack` is what the broker said to our CONNECT. Made by `connect`."""
+    """One connection, made by `connect`. `connack` is the broker's CONNACK."""
 
     def __init__(self, reader: ByteReader, writer: ByteWriter, dialect: Dialect) -> None:
         self.connack = ConnAck()
@@ -92,71 +92,71 @@ class MqttClient:
         self._writer = writer
         self._dialect = dialect
         self._last_id = 0
-        self._waiting: dict[tuple[type[Packet], int], asyncio.Future[Packet]] = {}
+        self._replies: dict[tuple[type[Packet], int], asyncio.Future[Packet]] = {}
         self._inbox: deque[Publish] = deque()
         self._unreleased: set[int] = set()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._failure: EdgebrokerError | None = None
+        self._has_message = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._error: EdgebrokerError | None = None
         self._tasks = [asyncio.create_task(self._read())]
 
     async def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: Properties | None = None
     ) -> ReasonCode:
-        """Publish and wait until the exchange is complete; QoS 0 until it is handed to the operating system.
+        """Publishes and waits until the exchange is complete; with QoS 0 until the write buffer has room.
 
-        At most `window` calls may be under way at once. Raises Refused or ConnectionLost.
+        At most `window` calls may be in progress at once. Raises BrokerRefusal or ConnectionLost.
         """
         packet = Publish(topic, payload, qos, retain, properties=properties or {})
         if qos == 0:
             await self._send(packet)
             return ReasonCode.SUCCESS
         packet.packet_id = self._free_id()
-        what = f"the broker refused the message to {topic!r}"
+        action = f"the broker refused the message to {topic!r}"
         if qos == 1:
-            puback = await self._ask(packet, PubAck, packet.packet_id)
-            return _accepted(what, puback.reason, puback.properties)
-        pubrec = await self._ask(packet, PubRec, packet.packet_id)
-        reason = _accepted(what, pubrec.reason, pubrec.properties)
-        await self._ask(PubRel(packet.packet_id), PubComp, packet.packet_id)
+            puback = await self._request(packet, PubAck, packet.packet_id)
+            return _check_reason(action, puback.reason, puback.properties)
+        pubrec = await self._request(packet, PubRec, packet.packet_id)
+        reason = _check_reason(action, pubrec.reason, pubrec.properties)
+        await self._request(PubRel(packet.packet_id), PubComp, packet.packet_id)
         return reason
 
     async def subscribe(self, subscriptions: list[SubscriptionOption], properties: Properties | None = None) -> SubAck:
-        """Subscribe. The answer has one reason per subscription; nothing is raised for those that failed."""
+        """Subscribes. The SUBACK has one reason code per subscription; nothing is raised for failures."""
         packet = Subscribe(self._free_id(), subscriptions, properties or {})
-        return await self._ask(packet, SubAck, packet.packet_id)
+        return await self._request(packet, SubAck, packet.packet_id)
 
     async def messages(self) -> AsyncIterator[Publish]:
-        """Every message as it comes, acknowledged when it is taken: what stays untaken the broker keeps.
+        """Yields every message, acknowledged when it is taken: the broker keeps those that are not taken.
 
-        Raises ConnectionLost, or Refused if the broker ends the connection with a reason.
+        Raises ConnectionLost, or BrokerRefusal if the broker ends the connection with a reason.
         """
         while True:
             while not self._inbox:
-                if self._failure:
-                    raise self._failure
-                self._news.clear()
-                await self._news.wait()
+                if self._error:
+                    raise self._error
+                self._has_message.clear()
+                await self._has_message.wait()
             message = self._inbox.popleft()
-            self._room.set()
+            self._has_room.set()
             if message.qos == 1:
                 await self._send(PubAck(message.packet_id))
             elif message.qos == 2:
                 await self._send(PubRec(message.packet_id))
             yield message
 
-    # -- the connection's ends ---------------------------------------------------------------------------------
+    # -- connecting and disconnecting -----------------------------------------------------------------------------
 
-    async def _connect(self, where: str, packet: Connect) -> None:
+    async def _connect(self, address: str, packet: Connect) -> None:
         if self._dialect.has_properties:
             limits = {Property.RECEIVE_MAXIMUM: INBOX_MESSAGES_MAX, Property.MAXIMUM_PACKET_SIZE: PACKET_BYTES_MAX}
             packet.properties = {**limits, **packet.properties}
         try:
-            self.connack = await self._ask(packet, ConnAck, 0)
+            self.connack = await self._request(packet, ConnAck, 0)
         except ConnectionLost as error:
-            raise ConnectionLost(f"{where} does not answer as an MQTT broker: {error}") from None
-        _accepted(f"{where} refused the connection", self.connack.reason, self.connack.properties)
+            raise ConnectionLost(f"{address} does not answer as an MQTT broker: {error}") from None
+        _check_reason(f"{address} refused the connection", self.connack.reason, self.connack.properties)
         self.window = min(WINDOW_MAX, number(self.connack.properties, Property.RECEIVE_MAXIMUM, WINDOW_MAX))
         keep_alive_s = number(self.connack.properties, Property.SERVER_KEEP_ALIVE, packet.keep_alive_s)
         if keep_alive_s:
@@ -168,13 +168,13 @@ class MqttClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                if not self._failure:
+                if not self._error:
                     self._writer.write(encode_packet(Disconnect(), self._dialect))
                 self._writer.close()
                 await self._writer.wait_closed()
 
     async def _ping(self, keep_alive_s: int) -> None:
-        """Half the keep-alive between pings: one that is late by a scheduling delay does no harm."""
+        """Sends PINGREQ at half of the keep-alive interval, so that a scheduling delay does no harm."""
         while True:
             await asyncio.sleep(keep_alive_s / 2)
             with suppress(ConnectionLost):
@@ -183,38 +183,38 @@ class MqttClient:
     # -- packets -----------------------------------------------------------------------------------------------
 
     async def _send(self, packet: Packet) -> None:
-        if self._failure:
-            raise self._failure
-        octets = encode_packet(packet, self._dialect)
-        bytes_max = number(self.connack.properties, Property.MAXIMUM_PACKET_SIZE, len(octets))
-        if len(octets) > bytes_max:
-            what = f"a packet of {len(octets)} bytes is more than the broker's {bytes_max}"
-            raise BrokerRefusal(what, ReasonCode.PACKET_TOO_LARGE, {})
-        self._writer.write(octets)
+        if self._error:
+            raise self._error
+        data = encode_packet(packet, self._dialect)
+        bytes_max = number(self.connack.properties, Property.MAXIMUM_PACKET_SIZE, len(data))
+        if len(data) > bytes_max:
+            action = f"a packet of {len(data)} bytes is more than the broker's {bytes_max}"
+            raise BrokerRefusal(action, ReasonCode.PACKET_TOO_LARGE, {})
+        self._writer.write(data)
         try:
             await self._writer.drain()
         except OSError as error:
             raise ConnectionLost(f"the connection ended: {error_text(error)}") from None
 
-    async def _ask(self, packet: Packet, kind: type[Answer], packet_id: int) -> Answer:
-        """Send *packet* and wait for its answer of *kind*."""
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting[kind, packet_id] = waiting
+    async def _request(self, packet: Packet, kind: type[Reply], packet_id: int) -> Reply:
+        """Sends *packet* and waits for its reply of type *kind*."""
+        reply = asyncio.get_running_loop().create_future()
+        self._replies[kind, packet_id] = reply
         try:
             await self._send(packet)
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                answer = await waiting
+                response = await reply
         except TimeoutError:
             raise ConnectionLost(f"no {kind.__name__.upper()} in {ANSWER_TIMEOUT_S} s") from None
         finally:
-            self._waiting.pop((kind, packet_id), None)
-            if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # looked at, or asyncio would complain of one that met us in the middle of sending
-        assert isinstance(answer, kind)
-        return answer
+            self._replies.pop((kind, packet_id), None)
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # retrieved, or asyncio would report an error that occurred during the send
+        assert isinstance(response, kind)
+        return response
 
     def _free_id(self) -> int:
-        used = {packet_id for _, packet_id in self._waiting}
+        used = {packet_id for _, packet_id in self._replies}
         self._last_id = self._last_id % 0xFFFF + 1
         while self._last_id in used:
             self._last_id = self._last_id % 0xFFFF + 1
@@ -252,28 +252,28 @@ class MqttClient:
     async def _enqueue(self, message: Publish) -> None:
         if message.qos == 2:
             if message.packet_id in self._unreleased:
-                return  # sent again: the first copy is or will be answered
+                return  # a retransmission: the first copy is or will be acknowledged
             self._unreleased.add(message.packet_id)
         self._inbox.append(message)
-        self._news.set()
+        self._has_message.set()
         if len(self._inbox) >= INBOX_MESSAGES_MAX:
-            self._room.clear()
-        await self._room.wait()
+            self._has_room.clear()
+        await self._has_room.wait()
 
     def _complete(self, packet: Packet, packet_id: int) -> None:
-        waiting = self._waiting.get((type(packet), packet_id))
-        if waiting and not waiting.done():
-            waiting.set_result(packet)
+        reply = self._replies.get((type(packet), packet_id))
+        if reply and not reply.done():
+            reply.set_result(packet)
 
     def _fail(self, error: EdgebrokerError) -> None:
-        self._failure = error
-        self._news.set()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(error)
+        self._error = error
+        self._has_message.set()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(error)
 
 
-def _accepted(what: str, reason: ReasonCode, properties: Properties) -> ReasonCode:
+def _check_reason(action: str, reason: ReasonCode, properties: Properties) -> ReasonCode:
     if reason >= FAILURE:
-        raise BrokerRefusal(what, reason, properties)
+        raise BrokerRefusal(action, reason, properties)
     return reason

@@ -1,4 +1,4 @@
-"""Output of the commands: standard output that a full disk refuses, and errors on standard error."""
+"""Output of the commands: standard output on a disk that may be full, and errors on standard error."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import click
 from edgebroker.errors import EdgebrokerError
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What a disk says that takes nothing."""
+"""Errors of a disk that accepts no more data."""
 
 
 class Unwritable(EdgebrokerError):
-    """What was printed is lost; the message says why."""
+    """Output is lost; the message says why."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror}")
 
 
 def say(text: str) -> None:
-    """Print *text*. Raises Unwritable, for who has more to say then than that."""
+    """Prints *text*. Raises Unwritable, so that the caller can add what the loss means."""
     try:
         click.echo(text)
     except BrokenPipeError:
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def finish() -> None:
-    """Print what waits to be printed. Raises Unwritable."""
+    """Flushes standard output. Raises Unwritable."""
     try:
         if sys.stdout is not None:  # closed: `>&-`
             sys.stdout.flush()
@@ -46,17 +46,21 @@ def finish() -> None:
 
 
 def give_up(stream: TextIO) -> None:
-    """Let go of what *stream* could not write: Python would try again at the end, complain, and end with 120."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Discards what *stream* could not write: Python would try again at the end, print an error, and exit with code
+    120.
+    """
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def complain(text: str) -> None:
-    """Write *text*, of one or more lines. Where systemd started us, the journal learns that they are errors."""
+    """Writes *text*, of one or more lines, to standard error. Under systemd each line is marked as an error for the
+    journal.
+    """
     prefix = ""
     if "JOURNAL_STREAM" in os.environ:
-        from edgebroker.runtime.nonblocking_writer import is_journal  # asyncio, 3 MiB, for services alone
+        from edgebroker.runtime.nonblocking_writer import is_journal  # asyncio, 3 MiB, only as a service
 
         prefix = "<3>" if is_journal() else ""
     try:
@@ -64,5 +68,5 @@ def complain(text: str) -> None:
             click.echo(prefix + line, err=True)
     except BrokenPipeError:
         raise
-    except OSError:  # the disk that is full may be the one of standard error: the exit code still tells
+    except OSError:  # standard error may be on the full disk: the exit code still tells
         give_up(sys.stderr)

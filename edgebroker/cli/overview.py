@@ -1,4 +1,4 @@
-"""The picture that `top` and `status` draw of a gateway: from what `/status` says, now and a moment ago."""
+"""The text that `top` and `status` show of a gateway, made from two answers of `/status`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgebroker.cli.display import count, fitted, octets, span
 Status = Mapping[str, Any]
 
 SORTS = {"queue": "QUEUE", "bytes": "BYTES", "inflight": "INFLIGHT", "unsent": "UNSENT", "subscriptions": "SUBS"}
-"""What clients may be sorted by -> the heading of its column."""
+"""Sort keys of clients -> the heading of the column."""
 NUMBERS: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
     ("queue", "QUEUE", 7, count),
     ("bytes", "BYTES", 9, octets),
@@ -18,19 +18,19 @@ NUMBERS: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
     ("unsent", "UNSENT", 9, octets),
     ("subscriptions", "SUBS", 7, count),
 )
-STATE_WIDTH = 12  # with two spaces before it
+STATE_WIDTH = 12  # with two spaces before
 CLIENT_WIDTH_MIN = 12
 
 
 def overview(now: Status, before: Status | None, width: int) -> list[str]:
-    """The lines above the table of clients. Rates need a status of before; without one, totals stand alone."""
+    """Returns the lines above the table of clients. Rates need an earlier status; without one there are only totals."""
     return [fitted(line, width).rstrip() for line in _summary(now, before)]
 
 
 def table(now: Status, width: int, rows_max: int, sort: str = "queue") -> list[str]:
-    """The clients that stand out, one a line under a heading; the sorted column is marked."""
-    wide = sum(size for _, _, size, _ in NUMBERS) + STATE_WIDTH
-    name_width = max(width - wide, CLIENT_WIDTH_MIN)
+    """Returns a heading and a line for each listed client; the sorted column is marked."""
+    columns_width = sum(size for _, _, size, _ in NUMBERS) + STATE_WIDTH
+    name_width = max(width - columns_width, CLIENT_WIDTH_MIN)
     heading = fitted("CLIENT", name_width)
     for key, title, size, _ in NUMBERS:
         heading += f"{title + '*' if key == sort else title:>{size}}"
@@ -50,24 +50,24 @@ def _summary(now: Status, before: Status | None) -> list[str]:
     messages, copies, sessions = now["messages"], now["copies"], now["sessions"]
     connections, queue, inflight = now["connections"], now["queue"], now["inflight"]
     dropped = copies["dropped"]
-    rate = _Rates(now, before)
+    rates = _Rates(now, before)
     refused = {**connections["refusals"], **connections.get("turned_away", {})}
     return [
         f"{now['name']}  edgebroker {now['version']}  up {span(now['uptime_s'])}  {state}",
-        f"process   {rate.cpu()}{octets(process['resident_bytes'])} memory, loop late by {lag['p50_ms']:.1f} ms"
+        f"process   {rates.cpu()}{octets(process['resident_bytes'])} memory, loop late by {lag['p50_ms']:.1f} ms"
         f" (99 %: {lag['p99_ms']:.1f}, worst {lag['max_ms']:.1f})",
         f"clients   {count(sessions['connected'])} connected, {count(sessions['away'])} away;"
         f" {count(now['subscriptions'])} subscriptions; {count(connections['paused'])} read too slowly,"
         f" {count(sum(refused.values()))} refused",
-        f"messages  {rate.of('messages', 'published')}published, {count(messages['filtered'])} for nobody,"
+        f"messages  {rates.of('messages', 'published')}published, {count(messages['filtered'])} for nobody,"
         f" {count(messages['refused'])} refused",
-        f"copies    {rate.of('copies', 'delivered')}delivered, {count(copies['open'])} open,"
+        f"copies    {rates.of('copies', 'delivered')}delivered, {count(copies['open'])} open,"
         f" {count(copies['expired'])} expired, {count(sum(dropped.values()))} dropped",
-        f"bytes     {rate.octets('received')}in, {rate.octets('sent')}out",
+        f"bytes     {rates.octets('received')}in, {rates.octets('sent')}out",
         f"waiting   {count(queue['messages'])} queued ({octets(queue['bytes'])}),"
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
-        *_not_taken(messages),
+        *_not_accepted(messages),
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
         *([f"refused   {', '.join(f'{why} {count(number)}' for why, number in refused.items())}"] if refused else []),
         *_peers(now),
@@ -76,7 +76,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
     ]
 
 
-def _not_taken(messages: Mapping[str, Any]) -> list[str]:
+def _not_accepted(messages: Mapping[str, Any]) -> list[str]:
     causes = [f"{cause} {count(number)}" for cause, number in messages.get("refused_by", {}).items()]
     if not_retained := messages.get("not_retained", 0):
         causes.append(f"not retained {count(not_retained)}")
@@ -107,11 +107,11 @@ def _disk(now: Status) -> list[str]:
 
 
 class _Rates:
-    """Differences to the status of before, by the second."""
+    """Differences to the earlier status, per second."""
 
     def __init__(self, now: Status, before: Status | None) -> None:
         self._now = now
-        # Another process, or the same one asked twice at once: there is nothing to compare.
+        # Another process, or the same one asked twice at once: nothing to compare.
         is_same = before is not None and before["pid"] == now["pid"] and before["uptime_s"] < now["uptime_s"]
         self._before = before if is_same else None
 

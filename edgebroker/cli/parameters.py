@@ -1,4 +1,4 @@
-"""Types of parameters on the command line: one of a few words, a length of time, a file that exists."""
+"""Types of parameters on the command line: one of a few words, a duration, a file that exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class WordChoice(_Choice):
-    """A choice that, of another word, says which one may be meant."""
+    """A choice that suggests the most similar word after a wrong one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -49,7 +49,9 @@ class DurationType(click.ParamType[int]):
 
 
 class ExistingPath(click.Path):
-    """Of what lies behind a closed door click says that it does not exist; here that raises OSError, which says why."""
+    """A path that exists. Where click says that an inaccessible path does not exist, OSError is raised, which
+    says why.
+    """
 
     def __init__(self, file_okay: bool = True, dir_okay: bool = True) -> None:
         super().__init__(exists=True, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)

@@ -1,4 +1,4 @@
-"""`edgebroker passwd FILE USER`: who may come in, and with which password. docs/access.md explains the file."""
+"""`edgebroker passwd FILE USER`: changes and checks a password file. docs/access.md explains the file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def command(
         else PasswordFile()
     )
     if update:
-        users = users.hashed(lambda name, plain: _made(name, plain, kind, scram))
+        users = users.hashed(lambda name, plain: _make_user(name, plain, kind, scram))
         _replace(file, users)
     for problem in users.problems:
         if not as_json:
@@ -98,37 +98,41 @@ def command(
     if user is None:
         if not check:
             raise click.UsageError("Missing argument 'USER'.")
-        _say(as_json, ok=not users.problems, users=len(users.users), problems=list(map(str, users.problems)))
+        _exit_with(as_json, ok=not users.problems, users=len(users.users), problems=list(map(str, users.problems)))
         return
     if delete:
-        _known(users, user)
+        _check_known(users, user)
         _replace(file, users.without_user(user))
         return
-    if password is not None:
-        click.echo("warning: a password on the command line is seen by every user of this machine", err=True)
-    elif password_file is not None:
-        password = password_file.readline().rstrip("\r\n")
-    elif from_stdin:
-        password = sys.stdin.readline().rstrip("\r\n")
-    elif sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=not check)
-    else:
-        raise click.UsageError("no terminal to ask for the password: use --stdin or --password-file")
-    assert password is not None
+    password = _read_password(password, password_file, from_stdin, needs_confirmation=not check)
     if check:
-        _known(users, user)
-        _say(as_json, ok=users.accepts(user, check_password(password)), user=user)
+        _check_known(users, user)
+        _exit_with(as_json, ok=users.accepts(user, check_password(password)), user=user)
         return
-    _replace(file, users.with_user(_made(user, password, kind, scram)))
+    _replace(file, users.with_user(_make_user(user, password, kind, scram)))
 
 
-def _made(name: str, password: str, kind: str, scram: bool) -> User:
-    """A user whose password is stored as *kind* says. Raises PasswordInvalid."""
+def _read_password(given: str | None, file: TextIO | None, from_stdin: bool, needs_confirmation: bool) -> str:
+    """Returns the password from the command line, *file*, standard input or a prompt. Raises click.UsageError."""
+    if given is not None:
+        click.echo("warning: a password on the command line is seen by every user of this machine", err=True)
+        return given
+    if file is not None:
+        return file.readline().rstrip("\r\n")
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=needs_confirmation))
+    raise click.UsageError("no terminal to ask for the password: use --stdin or --password-file")
+
+
+def _make_user(name: str, password: str, kind: str, scram: bool) -> User:
+    """Returns a user whose password is hashed by *kind*. Raises PasswordInvalid."""
     salt, scram_salt = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(SALT_BYTES) if scram else None
-    made = make_user(name, password, salt, scram_salt)
+    user = make_user(name, password, salt, scram_salt)
     if kind == "pbkdf2":
-        made = replace(made, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
-    return made
+        user = replace(user, hash=Pbkdf2.make(check_password(password), secrets.token_bytes(SALT_BYTES)))
+    return user
 
 
 def _replace(file: Path, users: PasswordFile) -> None:
@@ -137,16 +141,16 @@ def _replace(file: Path, users: PasswordFile) -> None:
     replace_private(file, str(users))
 
 
-def _known(users: PasswordFile, user: str) -> None:
-    """Raise PasswordInvalid, with the nearest name, if *user* is not in the file."""
+def _check_known(users: PasswordFile, user: str) -> None:
+    """Raises PasswordInvalid, with the most similar name, if *user* is not in the file."""
     if user in users.users or any(line.partition(":")[0].strip() == user for line in users.lines):
         return
     nearest = difflib.get_close_matches(user, users.users, n=1)
     raise PasswordInvalid(f"there is no user {user!r}" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
 
 
-def _say(as_json: bool, ok: bool, **facts: object) -> None:
-    """The answer of a check, and its exit code."""
+def _exit_with(as_json: bool, ok: bool, **facts: object) -> None:
+    """Prints the result of a check, and exits with its code."""
     if as_json:
         click.echo(json.dumps({"ok": ok, **facts}))
     elif "user" in facts:

@@ -1,4 +1,4 @@
-"""`edgebroker pub`: publish messages from the command line."""
+"""`edgebroker pub`: publishes messages from the command line."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _publish(
     count: int,
     as_json: bool,
 ) -> int:
-    del null_message  # what is left when there is no other source
+    del null_message  # implied when there is no other source
     properties: Properties = {Property.USER_PROPERTY: list(user_property)} if user_property else {}
     payload = file.read_bytes() if file else sys.stdin.buffer.read() if stdin_file else (message or "").encode()
     outcomes: Counter[str] = Counter(published=0, acknowledged=0, nobody_subscribed=0, failed=0)
@@ -96,14 +96,14 @@ async def _publish(
             outcomes["nobody_subscribed"] += reason is ReasonCode.NO_MATCHING_SUBSCRIBERS
 
     async with connect(peer.transport, peer.connect_packet()) as client:
-        under_way: set[asyncio.Task[None]] = set()
-        async for one in _lines() if stdin_lines else _repeated(payload, count):
-            if len(under_way) >= client.window:
-                _, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+        pending: set[asyncio.Task[None]] = set()
+        async for message_payload in _lines() if stdin_lines else _repeated(payload, count):
+            if len(pending) >= client.window:
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if lost:
                 break
-            under_way.add(asyncio.create_task(publish_one(client, one)))
-        await asyncio.gather(*under_way)
+            pending.add(asyncio.create_task(publish_one(client, message_payload)))
+        await asyncio.gather(*pending)
     if as_json:
         click.echo(json.dumps(outcomes))
     if lost:
@@ -117,17 +117,17 @@ async def _repeated(payload: bytes, count: int) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
-    """The lines of standard input, without their ends, as they come."""
+    """Yields the lines of standard input, without their ends, as they arrive."""
     mode = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
-        for line in sys.stdin.buffer:  # a file never lets us wait
+        for line in sys.stdin.buffer:  # a file never blocks
             yield line.rstrip(b"\r\n")
         return
     reader = asyncio.StreamReader(limit=PACKET_BYTES_MAX)
-    pipe = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # asyncio closes what it has read to the end
+    pipe = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # asyncio closes the pipe at its end
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         while line := await reader.readline():
             yield line.rstrip(b"\r\n")
     finally:
-        os.set_blocking(sys.stdin.fileno(), True)  # asyncio made it non-blocking, also for the shell behind us
+        os.set_blocking(sys.stdin.fileno(), True)  # asyncio made it non-blocking, for the shell that shares it, too

@@ -1,4 +1,4 @@
-"""`edgebroker reload`: have a running gateway read its settings again, and see what became of it."""
+"""`edgebroker reload`: makes a running gateway read its settings again, and shows the outcome."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
     Exit code 0 if all was taken, 1 if the settings, or a bridge among them, were rejected, 2 if the gateway does not
     answer.
     """
-    found = _refused(config) if config is not None and config.is_file() else {}
-    found = found or post_json(gateway_endpoint(http, config, token_file), "/reload")
-    click.echo(json.dumps(found) if as_json else "\n".join(found["lines"]))
-    sys.exit(0 if found["taken"] and not found["rejected"] else 1)
+    answer = _rejected_settings(config) if config is not None and config.is_file() else {}
+    answer = answer or post_json(gateway_endpoint(http, config, token_file), "/reload")
+    click.echo(json.dumps(answer) if as_json else "\n".join(answer["lines"]))
+    sys.exit(0 if answer["taken"] and not answer["rejected"] else 1)
 
 
-def _refused(config: Path) -> dict[str, Any]:
-    """What a gateway would answer to settings by which it cannot even be found; empty if they are in order."""
+def _rejected_settings(config: Path) -> dict[str, Any]:
+    """Returns the gateway's answer to invalid settings, which may not even name its address; empty if they are
+    valid.
+    """
     try:
         Settings.load(config, apart=True)
     except SettingsRefused as refused:

@@ -1,4 +1,4 @@
-"""`edgebroker retained`: what a running gateway retains."""
+"""`edgebroker retained`: lists and clears the retained messages of a running gateway."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def list_(
     Other gateways of a federation retain their own, and a new subscriber gets them too; ask each with --http.
     What begins with $ is listed if the filter says so: '$SYS/#'. Payloads come to who subscribes (`edgebroker sub`).
     """
-    whom = gateway_endpoint(http, config, token_file)
-    found = get_json(whom, "/retained", topic=topic_filter, sort=sort, limit=limit)
-    click.echo(json.dumps(found) if as_json else "\n".join(_listed(found)))
+    endpoint = gateway_endpoint(http, config, token_file)
+    answer = get_json(endpoint, "/retained", topic=topic_filter, sort=sort, limit=limit)
+    click.echo(json.dumps(answer) if as_json else "\n".join(_listed(answer)))
 
 
 @command.command("clear")
@@ -66,42 +66,42 @@ def clear(
     Each is cleared by an empty retained message, as a client would: who subscribed hears it, and so do the gateways of
     the federation. Exit code 1 if there was nothing.
     """
-    whom = gateway_endpoint(http, config, token_file)
+    endpoint = gateway_endpoint(http, config, token_file)
     if not yes and any(level in ("+", "#") for level in topic_filter.split("/")):
-        matched = get_json(whom, "/retained", topic=topic_filter, limit=0)["matched"]
+        matched = get_json(endpoint, "/retained", topic=topic_filter, limit=0)["matched"]
         question = f"{count(matched)} retained messages match {topic_filter}"
         if not sys.stdin.isatty():
             raise Refused(f"{question}; --yes clears them")
         click.confirm(f"{question}: clear them?", abort=True, err=True)
     cleared, is_all = 0, False
     while not is_all:
-        found = post_json(whom, "/retained", do="clear", topic=topic_filter)
-        cleared, is_all = cleared + found["cleared"], found["is_all"]
+        answer = post_json(endpoint, "/retained", do="clear", topic=topic_filter)
+        cleared, is_all = cleared + answer["cleared"], answer["is_all"]
     click.echo(json.dumps({"topic": topic_filter, "cleared": cleared}) if as_json else f"{cleared} cleared")
     sys.exit(0 if cleared else 1)
 
 
-def _listed(found: dict[str, Any]) -> Iterator[str]:
-    """For people."""
+def _listed(answer: dict[str, Any]) -> Iterator[str]:
+    """Yields lines for people."""
     rows = [("TOPIC", "BYTES", "AGE", "EXPIRES IN", "QOS", "PUBLISHER")]
-    for one in found["messages"]:
-        ends = one["expires_in_s"]
-        topic = one["topic"]
+    for message in answer["messages"]:
+        expires_in_s = message["expires_in_s"]
+        topic = message["topic"]
         rows.append(
             (
                 shortened(topic, TOPIC_COLUMNS),
-                octets(one["bytes"]),
-                span(one["age_s"]),
-                "-" if ends is None else span(ends),
-                str(one["qos"]),
-                shortened(one["publisher"], 40),
+                octets(message["bytes"]),
+                span(message["age_s"]),
+                "-" if expires_in_s is None else span(expires_in_s),
+                str(message["qos"]),
+                shortened(message["publisher"], 40),
             )
         )
-    if found["messages"]:
+    if answer["messages"]:
         yield from aligned(rows)
-    rest = found["matched"] - len(found["messages"])
-    tail = f", {count(rest)} of them not shown" if rest and found["messages"] else ""
-    of = f"{count(found['matched'])} of {count(found['retained'])} retained messages match"
-    yield f"{of}: {octets(found['bytes'])}{tail}"
-    if others := found.get("other_gateways"):
+    hidden = answer["matched"] - len(answer["messages"])
+    tail = f", {count(hidden)} of them not shown" if hidden and answer["messages"] else ""
+    matched = f"{count(answer['matched'])} of {count(answer['retained'])} retained messages match"
+    yield f"{matched}: {octets(answer['bytes'])}{tail}"
+    if others := answer.get("other_gateways"):
         yield f"this is what this gateway retains; {count(others)} other gateways of its federation retain their own"

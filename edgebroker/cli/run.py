@@ -1,4 +1,4 @@
-"""`edgebroker run`: a gateway, until it is told to stop."""
+"""`edgebroker run`: runs a gateway until a signal stops it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.settings import COMMAND_LINE
 
 
-class SettingsWrong(Refused):
-    """The settings file says what no gateway takes: to start again mends nothing, as long as nobody edits it."""
+class SettingsFileInvalid(Refused):
+    """The settings file is invalid: to start again does not help until somebody edits it."""
 
-    exit_code = os.EX_CONFIG  # 78; the units of deploy/ and of `init` do not try again after it
+    exit_code = os.EX_CONFIG  # 78; the units of deploy/ and of `init` do not restart after it
 
 
 @click.command("run")
@@ -86,11 +86,11 @@ def command(
             topology=topology,
         )
 
-    settings = _first(read)
+    settings = _read_first(read)
     for directory in (settings.log.dir, settings.data.dir):
         if directory is not None:
-            _must_be_usable(directory)
-    # What is imported now stays. To look for garbage in it took a tenth of the time until the gateway listens.
+            _check_usable(directory)
+    # Imported modules stay. To search them for garbage took a tenth of the time until the gateway listens.
     gc.disable()
     import_asyncio()
     from edgebroker.cli.serving import serve
@@ -98,19 +98,19 @@ def command(
     serve(settings, read, as_json)
 
 
-def _first(read: Callable[[], Settings]) -> Settings:
-    """What *read* gives. Raises SettingsWrong; SettingsRefused if what is wrong may be over at the next start."""
+def _read_first(read: Callable[[], Settings]) -> Settings:
+    """Returns the result of *read*. Raises SettingsFileInvalid; SettingsRefused if the next start may succeed."""
     try:
         return read()
     except SettingsRefused as refused:
-        is_read = not isinstance(refused.__cause__, OSError)  # else it is perhaps on a disk that is not mounted yet
+        is_read = not isinstance(refused.__cause__, OSError)  # otherwise it may be on a disk that is not mounted yet
         if is_read and all(problem.file != COMMAND_LINE for problem in refused.problems):
-            raise SettingsWrong(str(refused)) from refused
+            raise SettingsFileInvalid(str(refused)) from refused
         raise
 
 
-def _must_be_usable(directory: Path) -> None:
-    """Make *directory* if need be. Raises Refused if it cannot be made, read and written."""
+def _check_usable(directory: Path) -> None:
+    """Creates *directory* if it does not exist. Raises Refused if it cannot be created, read and written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:

@@ -7,7 +7,8 @@ import faulthandler
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 from edgebroker.cli.http_address import HttpAddress
 from edgebroker.errors import SettingsInvalid
@@ -24,159 +25,174 @@ from edgebroker.runtime.systemd import Systemd
 
 
 class StdoutWriter:
-    """Says lines. Whatever becomes of standard output, it neither fails nor waits.
+    """Writes lines to standard output; it neither fails nor blocks.
 
-    A disk that is full, or a device that takes nothing, is told in the log, with what was to be said. That nobody reads
-    us (`edgebroker run | head -1`) is somebody's wish, and told to nobody.
+    If a disk is full or a device fails, the line goes into the operator's log. That nobody reads the output
+    (`edgebroker run | head -1`) is intended by the user, and not logged.
     """
 
-    def __init__(self, log: OperatorLog) -> None:
-        self._log = log
-        self._outlet = NonblockingWriter(1, self._unsaid)
+    def __init__(self, operator_log: OperatorLog) -> None:
+        self._operator_log = operator_log
+        self._writer = NonblockingWriter(1, self._log_loss)
 
     def say(self, line: str) -> None:
-        """Print *line*, now or as soon as it is taken."""
-        self._outlet.write(line.encode("utf-8", "replace") + b"\n")
+        """Prints *line*, now or as soon as standard output accepts it."""
+        self._writer.write(line.encode("utf-8", "replace") + b"\n")
 
     def flush(self) -> None:
-        """Print what waits, as far as it is taken."""
-        self._outlet.flush()
+        """Prints what waits, as far as standard output accepts it."""
+        self._writer.flush()
 
     async def drain(self) -> None:
-        """At the end, give whoever reads us a while to take what waits."""
-        await self._outlet.drain()
+        """Tries for a while to print what waits, at the end of the process."""
+        await self._writer.drain()
 
-    def _unsaid(self, line: bytes, error: OSError | None) -> None:
+    def _log_loss(self, line: bytes, error: OSError | None) -> None:
         if error is not None:
-            said = line.decode("utf-8", "replace").rstrip("\n")
-            self._log.log(Level.WARNING, "unsaid", f"standard output cannot be written ({error.strerror}): {said}")
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            self._operator_log.log(
+                Level.WARNING, "unsaid", f"standard output cannot be written ({error.strerror}): {text}"
+            )
 
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
-    """Run a gateway until it is told to stop. *read* reads its settings again."""
-    _hold_standard_descriptors()
+    """Runs a gateway until a signal stops it. *read* reads its settings again."""
+    _open_standard_descriptors()
     run(_serve(settings, read, as_json))
 
 
-def _hold_standard_descriptors() -> None:
-    """The number of one that is closed (`2>&-`) would be given to a file or a client, who then gets what we say."""
+def _open_standard_descriptors() -> None:
+    """Opens standard descriptors that are closed (`2>&-`): a file or a client would get their numbers, and our
+    output.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
-    faulthandler.enable(2)  # a watchdog ends a loop that hangs with SIGABRT: the journal shows where it hung
-    outlet = NonblockingWriter()
-    form = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
-    log = OperatorLog(outlet.write, Level[settings.notices.level.upper()], form)
-    voice = StdoutWriter(log)
-    hung_up, loop = asyncio.Event(), asyncio.get_running_loop()
-    # Before the journal is read, which may take minutes: SIGHUP ends who does not listen; for systemd that is clean.
-    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-    gateway = Gateway(settings, tell=log.log_line, notices=log)
-    gateway.lag_monitor.on_each_beat(outlet.flush)
-    gateway.lag_monitor.on_each_beat(voice.flush)
+    faulthandler.enable(2)  # the watchdog aborts a loop that hangs with SIGABRT: the journal shows where
+    stderr = NonblockingWriter()
+    line_format = as_json_lines if settings.notices.format == "json" else as_journal if is_journal() else as_text
+    operator_log = OperatorLog(stderr.write, Level[settings.notices.level.upper()], line_format)
+    stdout = StdoutWriter(operator_log)
+    sighup, loop = asyncio.Event(), asyncio.get_running_loop()
+    # Before the journal is read, which may take minutes: SIGHUP would end the process.
+    loop.add_signal_handler(signal.SIGHUP, sighup.set)
+    gateway = Gateway(settings, tell=operator_log.log_line, notices=operator_log)
+    gateway.lag_monitor.on_each_beat(stderr.flush)
+    gateway.lag_monitor.on_each_beat(stdout.flush)
     systemd = Systemd()
     if systemd.is_there:
         gateway.lag_monitor.on_each_beat(systemd.alive)
     stopping = asyncio.Event()
-    loop.set_exception_handler(lambda _, context: log.log_unexpected(context))
+    loop.set_exception_handler(lambda _, context: operator_log.log_unexpected(context))
     for name in STOPPING:
         loop.add_signal_handler(name, stopping.set)
     listeners = await gateway.start()
     GarbageCollector().install()
     if as_json:
-        described = [listener.described() for listener in listeners]
-        said = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
-        if gateway.store is not None:
-            said["data"] = str(gateway.store.folder)
-        if gateway.peer_manager is not None:
-            said["overlay"] = gateway.peer_manager.described()
-        if gateway.http_address is not None:
-            said["http"] = HttpAddress(*gateway.http_address)._asdict()
-        voice.say(json.dumps(said))
+        stdout.say(json.dumps(_start_object(gateway, listeners)))
     else:
-        for listener in listeners:
-            voice.say(f"edgebroker listens on {listener}")
-        if gateway.peer_manager is not None:
-            voice.say(f"gateway {gateway.peer_manager}")
-        if gateway.http_address is not None:
-            voice.say(f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}")
-        if hint := next((listener.hint for listener in listeners if listener.hint), ""):
-            voice.say(f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v")
-        if gateway.store is not None:
-            voice.say(f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}")
+        for line in _start_lines(gateway, listeners):
+            stdout.say(line)
     systemd.ready(_status(listeners))
 
-    one_at_a_time = asyncio.Lock()
+    reload_lock = asyncio.Lock()
 
     async def reload_and_say() -> ReloadOutcome | None:
-        async with one_at_a_time:
+        async with reload_lock:
             systemd.reloading()
-            taken = False
+            is_taken = False
             try:
-                outcome = await _reload(gateway, read, voice.say, as_json)
-                taken = outcome is not None and not outcome.problems and not outcome.rejected
+                outcome = await _reload(gateway, read, stdout.say, as_json)
+                is_taken = outcome is not None and not outcome.problems and not outcome.rejected
                 return outcome
             finally:
-                systemd.ready(f"{'' if taken else 'the last reload was rejected; '}{_status(listeners)}")
+                systemd.ready(f"{'' if is_taken else 'the last reload was rejected; '}{_status(listeners)}")
 
     if gateway.http_address is not None:
         gateway.view.reload = reload_and_say
-    reloading = asyncio.create_task(_whenever(hung_up, reload_and_say))
+    reload_task = asyncio.create_task(_run_on_event(sighup, reload_and_say))
     await stopping.wait()
     systemd.stopping()
-    reloading.cancel()
+    reload_task.cancel()
     await gateway.stop()
     accounts = gateway.accounts()
-    for name in STOPPING:  # all is done: another signal shall not spoil the exit code while the interpreter ends
+    for name in STOPPING:  # another signal must not change the exit code while the interpreter ends
         loop.remove_signal_handler(name)
         signal.signal(name, signal.SIG_IGN)
     if as_json:
-        voice.say(json.dumps({"event": "stopped", **accounts}))
+        stdout.say(json.dumps({"event": "stopped", **accounts}))
     else:
         counted = [f"{name} {count}" for name, count in accounts.items() if count]
-        voice.say(f"stopped: {', '.join(counted) or 'nothing was published'}")
-    await voice.drain()
-    log.flush()
-    await outlet.drain()
+        stdout.say(f"stopped: {', '.join(counted) or 'nothing was published'}")
+    await stdout.drain()
+    operator_log.flush()
+    await stderr.drain()
+
+
+def _start_object(gateway: Gateway, listeners: Listeners) -> dict[str, Any]:
+    """Returns the addresses and the data folder of a gateway that has started, for programs."""
+    described = [listener.described() for listener in listeners]
+    start = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
+    if gateway.store is not None:
+        start["data"] = str(gateway.store.folder)
+    if gateway.peer_manager is not None:
+        start["overlay"] = gateway.peer_manager.described()
+    if gateway.http_address is not None:
+        start["http"] = HttpAddress(*gateway.http_address)._asdict()
+    return start
+
+
+def _start_lines(gateway: Gateway, listeners: Listeners) -> Iterator[str]:
+    """Yields the addresses and the data folder of a gateway that has started, for people."""
+    for listener in listeners:
+        yield f"edgebroker listens on {listener}"
+    if gateway.peer_manager is not None:
+        yield f"gateway {gateway.peer_manager}"
+    if gateway.http_address is not None:
+        yield f"metrics, health and status: http://{HttpAddress(*gateway.http_address)}"
+    if hint := next((listener.hint for listener in listeners if listener.hint), ""):
+        yield f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v"
+    if gateway.store is not None:
+        yield f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}"
 
 
 def _status(listeners: Listeners) -> str:
-    """What `systemctl status` shows: a reload may have opened other listeners."""
+    """Returns what `systemctl status` shows; a reload may have changed the listeners."""
     return f"listens on {', '.join(map(str, listeners))}"
 
 
-async def _whenever(told: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
-    """Do *work* each time it is *told*, one after the other."""
+async def _run_on_event(event: asyncio.Event, action: Callable[[], Awaitable[object]]) -> None:
+    """Runs *action* each time *event* is set, one after the other."""
     while True:
-        await told.wait()
-        told.clear()
-        await work()
+        await event.wait()
+        event.clear()
+        await action()
 
 
 async def _reload(
     gateway: Gateway, read: Callable[[], Settings], say: Callable[[str], None], as_json: bool
 ) -> ReloadOutcome | None:
-    """Read the settings again, and *say* what became of it. None if that is our fault, which is told."""
+    """Reads the settings again, and prints the outcome. Returns None after an unexpected error, which is logged."""
     try:
-        outcome = await gateway.reload(await asyncio.to_thread(read))  # the clients have their turns meanwhile
+        outcome = await gateway.reload(await asyncio.to_thread(read))  # in a thread: clients are served meanwhile
     except SettingsInvalid as error:
         outcome = rejected_outcome(error)
-    except Exception as error:  # the gateway goes on, and so does whoever asks again
+    except Exception as error:  # the gateway continues, and the reload may be tried again
         message = "edgebroker: a reload is given up"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
         return None
     if as_json:
         say(json.dumps(outcome.as_json()))
     else:
-        prefix = "<4>" if (outcome.problems or outcome.rejected) and is_journal(1) else ""  # a warning for journald
+        prefix = "<4>" if (outcome.problems or outcome.rejected) and is_journal(1) else ""  # a warning, for journald
         for line in outcome.lines():
             say(prefix + line)
     return outcome

@@ -1,4 +1,4 @@
-"""`edgebroker status`: how is the gateway, once."""
+"""`edgebroker status`: shows the status of a gateway, once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
 
     Exit code 0 if it is well, 1 if it says that it is not, 2 if it does not answer.
     """
-    found = get_json(gateway_endpoint(http, config, token_file), "/status", sort=sort, limit=ROWS)
+    answer = get_json(gateway_endpoint(http, config, token_file), "/status", sort=sort, limit=ROWS)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(answer))
     else:
         width = min(shutil.get_terminal_size().columns, WIDTH_MAX)
-        click.echo("\n".join([*overview(found, None, width), "", *table(found, width, ROWS, sort)]))
-    sys.exit(0 if found["health"]["status"] == "ok" else 1)
+        click.echo("\n".join([*overview(answer, None, width), "", *table(answer, width, ROWS, sort)]))
+    sys.exit(0 if answer["health"]["status"] == "ok" else 1)

@@ -1,4 +1,4 @@
-"""`edgebroker sub`: print the messages of subscriptions, by topic and by content."""
+"""`edgebroker sub`: prints the messages of subscriptions, by topic and by content."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from edgebroker.errors import FilterInvalid, FilterTooComplex
 from edgebroker.filters import Filter
 
 SESSION_EXPIRY_S: Final = 3600
-ANNOUNCEMENT: Final = "filter"
-"""The user property of CONNACK by which a broker says that it knows content filters (docs/filters.md, P-6)."""
+FILTER_SUPPORT: Final = "filter"
+"""User property of CONNACK by which a broker announces content filters (docs/filters.md, P-6)."""
 
 
 @click.command("sub", short_help="Subscribe and print messages.")
@@ -71,16 +71,16 @@ async def _subscribe(
     if peer.dialect is not V5:
         expiry_s = 0
     async with connect(peer.transport, peer.connect_packet(not keep_session, expiry_s)) as client:
-        if where is not None and peer.dialect is V5 and not _knows_filters(client):
+        if where is not None and peer.dialect is V5 and not _supports_filters(client):
             say(f"the broker at {peer.transport} knows no content filters: --where would be ignored")
             return EXIT_REFUSED
         properties: Properties = {}
-        written = list(topics)
+        filters = list(topics)
         if where is not None and peer.dialect is V5:
             properties = {Property.USER_PROPERTY: [(WHERE_PROPERTY, where)]}
         elif where is not None:
-            written = [_with_filter(where, topic) for topic in topics]
-        suback = await client.subscribe([SubscriptionOption(topic, qos) for topic in written], properties)
+            filters = [_with_filter(where, topic) for topic in topics]
+        suback = await client.subscribe([SubscriptionOption(topic, qos) for topic in filters], properties)
         refused = _report_refusals(topics, where, suback)
         if refused:
             return EXIT_REFUSED
@@ -97,17 +97,17 @@ async def _subscribe(
                 say(f"{seen} of {count} messages came in {wait_s:g} s")
                 return EXIT_REFUSED
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`| head`). Nothing may be flushed at exit either.
+            # The reader of our output has closed it (`| head`). Nothing may be flushed at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _knows_filters(client: MqttClient) -> bool:
-    return any(name == ANNOUNCEMENT for name, _ in user_properties(client.connack.properties))
+def _supports_filters(client: MqttClient) -> bool:
+    return any(name == FILTER_SUPPORT for name, _ in user_properties(client.connack.properties))
 
 
 def _with_filter(where: str, topic: str) -> str:
-    """*topic* with *where* inside, as 3.1.1 carries it; behind the group if the subscription is shared."""
+    """Returns *topic* with *where* inside, the form for 3.1.1; behind the group of a shared subscription."""
     if topic.startswith(SHARE_PREFIX):
         group, _, inner = topic.removeprefix(SHARE_PREFIX).partition("/")
         return f"{SHARE_PREFIX}{group}/{encode_subscription(where, inner)}"
@@ -115,17 +115,17 @@ def _with_filter(where: str, topic: str) -> str:
 
 
 def _report_refusals(topics: tuple[str, ...], where: str | None, suback: SubAck) -> bool:
-    """Say which subscriptions failed and why. A 3.1.1 broker gives no reason; then we look at the filter ourselves."""
-    found = False
+    """Prints which subscriptions failed and why. A 3.1.1 broker gives no reason, so the filter is parsed here."""
+    has_refusals = False
     for topic, reason in zip(topics, suback.reasons, strict=False):
         if reason >= FAILURE:
-            found = True
-            why = _fault_of(where) if where is not None and not suback.properties else None
+            has_refusals = True
+            why = _filter_error(where) if where is not None and not suback.properties else None
             say(f"the broker refused {topic!r}: {why or reason_text(reason, suback.properties)}")
-    return found
+    return has_refusals
 
 
-def _fault_of(where: str) -> str | None:
+def _filter_error(where: str) -> str | None:
     try:
         Filter.parse(where)
     except (FilterInvalid, FilterTooComplex) as error:
@@ -134,7 +134,7 @@ def _fault_of(where: str) -> str | None:
 
 
 def _print(message: Publish, verbose: bool, as_json: bool) -> None:
-    """One line, written at once: whoever reads may be waiting for it."""
+    """Prints one line and flushes: the reader may be waiting for it."""
     if as_json:
         line = json.dumps(_as_object(message), ensure_ascii=False).encode()
     else:
@@ -144,7 +144,7 @@ def _print(message: Publish, verbose: bool, as_json: bool) -> None:
 
 
 def _as_object(message: Publish) -> dict[str, Any]:
-    """The message for programs: "payload" if it is UTF-8, else "payload_base64"."""
+    """Returns the message for programs: "payload" if it is UTF-8, otherwise "payload_base64"."""
     try:
         payload = {"payload": message.payload.decode()}
     except UnicodeDecodeError:

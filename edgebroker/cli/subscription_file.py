@@ -24,31 +24,31 @@ from edgebroker.topics import TopicFilter, parse_topic_name
 
 _SUBSCRIPTION_KEYS = frozenset({"id", "topic", "where", "link", "client"})
 _EVENT_KEYS = frozenset({"topic", "payload"})
-_EVERYTHING: tuple[Predicate, ...] = ((),)
+_ALL_EVENTS: tuple[Predicate, ...] = ((),)
 
 
 class LineInvalid(EdgebrokerError):
-    """A line cannot be used; the message names file and line and says what belongs there."""
+    """A line is invalid; the message names file and line and says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSubscription:
-    """One line of S, read and checked."""
+    """One line of a file of subscriptions."""
 
     id: int
     topic_filter: TopicFilter
     predicates: tuple[Predicate, ...]
     link: int | None
-    """As the line says; None if it says nothing."""
+    """None if the line has none."""
     where: str | None = None
-    """The content filter as the line says it; None if it says nothing."""
+    """The text of the content filter; None if the line has none."""
     client: str = ""
-    """Who subscribes; where the line says nothing, a client of its own, named like the subscription."""
+    """The subscriber; if the line names none, a client of its own, named like the subscription."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEvent:
-    """One line of E, read and checked."""
+    """One line of a file of events."""
 
     topic: str
     payload: bytes
@@ -56,30 +56,30 @@ class FileEvent:
 
 
 class JsonLinesFile:
-    """The objects of one file, in order. Blank lines count as lines and are skipped.
+    """The objects of one file, in order. Blank lines are skipped, but counted.
 
-    `tell` gets one sentence for each key that is not known: it is ignored, since files may carry more than we read,
-    and told, since it may be `where` spelt wrong.
+    `warn` is called with a sentence for each unknown key: it is ignored, because files may have additional keys, but
+    reported, because it may be a misspelt `where`.
     """
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path = path
         self.line = 0
         """The number of the line last read, from 1."""
         self.bytes = 0
-        """How much of the file has been read."""
-        self._tell = tell
-        self._told: set[str] = set()
+        """The number of bytes read."""
+        self._warn = warn
+        self._warned: set[str] = set()
 
     def subscriptions(self, links: int | None) -> Iterator[FileSubscription]:
-        """Read *path* as S.  links: how many there are, if that is given.  Raises LineInvalid."""
-        seen: dict[int, int] = {}
+        """Reads *path* as subscriptions. links: the number of links, if it is given. Raises LineInvalid."""
+        lines_by_id: dict[int, int] = {}
         for fields in self._objects(_SUBSCRIPTION_KEYS):
             number = fields.get("id")
             if type(number) is not int:
-                self._refuse(f'"id" must be a whole number, not {_spelt(number)}')
-            if seen.setdefault(number, self.line) != self.line:
-                self._refuse(f"id {number} is already the subscription of line {seen[number]}; ids must differ")
+                self._refuse(f'"id" must be a whole number, not {_as_json(number)}')
+            if lines_by_id.setdefault(number, self.line) != self.line:
+                self._refuse(f"id {number} is already the subscription of line {lines_by_id[number]}; ids must differ")
             yield FileSubscription(
                 number,
                 self._topic_filter(fields),
@@ -90,7 +90,7 @@ class JsonLinesFile:
             )
 
     def events(self) -> Iterator[FileEvent]:
-        """Read *path* as E. Raises LineInvalid."""
+        """Reads *path* as events. Raises LineInvalid."""
         for fields in self._objects(_EVENT_KEYS):
             topic = self._text(fields, "topic")
             if "payload" not in fields:
@@ -101,7 +101,7 @@ class JsonLinesFile:
                 yield FileEvent(topic, payload.encode())
             except EdgebrokerError as error:
                 self._refuse(f'"topic": {error}')
-            except ValueError as error:  # a number beyond floats, or half of a surrogate pair
+            except ValueError as error:  # a number beyond the range of float, or half of a surrogate pair
                 self._refuse(f'"payload" cannot be published: {error}')
 
     def _objects(self, known: frozenset[str]) -> Iterator[dict[str, Any]]:
@@ -118,10 +118,12 @@ class JsonLinesFile:
                 except (ValueError, RecursionError) as error:
                     self._refuse(f"no JSON: {error}")
                 if not isinstance(fields, dict):
-                    self._refuse(f"a JSON object belongs here, not {_spelt(fields)}")
-                for key in fields.keys() - known - self._told:
-                    self._told.add(key)
-                    self._tell(f"{self.path}:{self.line}: key {_spelt(key)} is ignored; known are {_listed(known)}")
+                    self._refuse(f"a JSON object belongs here, not {_as_json(fields)}")
+                for key in fields.keys() - known - self._warned:
+                    self._warned.add(key)
+                    self._warn(
+                        f"{self.path}:{self.line}: key {_as_json(key)} is ignored; known are {_quoted_list(known)}"
+                    )
                 yield fields
 
     def _topic_filter(self, fields: dict[str, Any]) -> TopicFilter:
@@ -133,7 +135,7 @@ class JsonLinesFile:
 
     def _predicates(self, fields: dict[str, Any]) -> tuple[Predicate, ...]:
         if fields.get("where") is None:
-            return _EVERYTHING
+            return _ALL_EVENTS
         text = self._text(fields, "where")
         try:
             return Filter.parse(text).predicates
@@ -147,13 +149,15 @@ class JsonLinesFile:
         end = LINKS_MAX if links is None else links
         if type(link) is not int or not 0 <= link < end:
             why = "no broker has more" if links is None else f"--links is {links}"
-            self._refuse(f'"link" must be a whole number from 0 to {end - 1} ({why}), not {_spelt(link)}')
+            self._refuse(f'"link" must be a whole number from 0 to {end - 1} ({why}), not {_as_json(link)}')
         return link
 
     def _text(self, fields: dict[str, Any], key: str) -> str:
         text = fields.get(key)
         if not isinstance(text, str):
-            self._refuse(f'"{key}" is missing' if key not in fields else f'"{key}" must be a text, not {_spelt(text)}')
+            self._refuse(
+                f'"{key}" is missing' if key not in fields else f'"{key}" must be a text, not {_as_json(text)}'
+            )
         return text
 
     def _refuse(self, why: str) -> NoReturn:
@@ -164,18 +168,18 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number in JSON")
 
 
-def _spelt(value: object) -> str:
-    """*value* as JSON, cut to what fits into a message."""
+def _as_json(value: object) -> str:
+    """Returns *value* as JSON, cut to fit into a message."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _listed(names: frozenset[str]) -> str:
+def _quoted_list(names: frozenset[str]) -> str:
     return ", ".join(f'"{name}"' for name in sorted(names))
 
 
-CHUNK = 1_000
-"""Subscriptions read before they are inserted: the memory of a million parsed filters is not needed at once."""
+CHUNK_SUBSCRIPTIONS = 1_000
+"""Subscriptions read before they are inserted: a million parsed filters would take too much memory."""
 
 REMOVED_SHARE = 0.1
 REMOVED_SEED = 1
@@ -186,7 +190,9 @@ _Insertion: TypeAlias = tuple[int, TopicFilter, tuple[Predicate, ...], int]
 
 @dataclass(slots=True)
 class Installation:
-    """The tree, and the duration of every change. In the tree a subscription's number is its place in `ids`, from 1."""
+    """A tree, and the duration of every change. The number of a subscription in the tree is its position in `ids`, from
+    1.
+    """
 
     tree: Pst
     ids: list[int] = field(default_factory=list)
@@ -199,66 +205,68 @@ class Installation:
 
     @property
     def mask(self) -> int:
-        """Every link, one bit each."""
+        """All links, one bit each."""
         return (1 << self.link_count) - 1
 
 
 def install(
-    tree: Pst, subscriptions: Iterable[FileSubscription], link_count: int | None, tell: Callable[[int], None]
+    tree: Pst, subscriptions: Iterable[FileSubscription], link_count: int | None, on_progress: Callable[[int], None]
 ) -> Installation:
-    """Insert *subscriptions* into the empty *tree*, remove a tenth of them and insert it again.
+    """Inserts *subscriptions* into the empty *tree*, removes a tenth of them and inserts these again.
 
-    A subscription without link gets one: 0, 1, 2, ... in turn if *link_count* says how many there are, else 0.
-    *tell* gets the number of subscriptions that are in the tree, now and then.
+    A subscription without link gets one: 0, 1, 2, ... in turn if *link_count* is given, otherwise 0. on_progress:
+    called with the number of subscriptions inserted, now and then.
     """
-    installed = Installation(tree, link_count=link_count or 1)
-    chance = random.Random(REMOVED_SEED)
-    coming_back: list[_Insertion] = []
-    for chunk in chunks(insertions(subscriptions, installed, link_count)):
-        insert(installed.tree, chunk, installed.inserting)
-        coming_back += [one for one in chunk if one[0] == 1 or chance.random() < REMOVED_SHARE]
-        tell(len(installed.ids))
-    chance.shuffle(coming_back)
-    remove(installed.tree, [number for number, *_ in coming_back], installed.removing)
-    insert(installed.tree, coming_back, installed.reinserting)
-    return installed
+    installation = Installation(tree, link_count=link_count or 1)
+    random_source = random.Random(REMOVED_SEED)
+    reinsertions: list[_Insertion] = []
+    for chunk in chunks(insertions(subscriptions, installation, link_count)):
+        insert(installation.tree, chunk, installation.inserting)
+        reinsertions += [
+            insertion for insertion in chunk if insertion[0] == 1 or random_source.random() < REMOVED_SHARE
+        ]
+        on_progress(len(installation.ids))
+    random_source.shuffle(reinsertions)
+    remove(installation.tree, [number for number, *_ in reinsertions], installation.removing)
+    insert(installation.tree, reinsertions, installation.reinserting)
+    return installation
 
 
 def insertions(
-    subscriptions: Iterable[FileSubscription], installed: Installation, link_count: int | None
+    subscriptions: Iterable[FileSubscription], installation: Installation, link_count: int | None
 ) -> Iterator[_Insertion]:
-    """Number *subscriptions*, and enter into *installed* who they are."""
+    """Numbers *subscriptions*, and records them in *installation*."""
     without_link = 0
     for subscription in subscriptions:
         link = subscription.link
         if link is None:
             link = without_link % link_count if link_count else 0
             without_link += 1
-        installed.link_count = max(installed.link_count, link + 1)
-        installed.ids.append(subscription.id)
-        installed.links.append(link)
-        yield len(installed.ids), subscription.topic_filter, subscription.predicates, link
+        installation.link_count = max(installation.link_count, link + 1)
+        installation.ids.append(subscription.id)
+        installation.links.append(link)
+        yield len(installation.ids), subscription.topic_filter, subscription.predicates, link
 
 
 def chunks(insertions: Iterator[_Insertion]) -> Iterator[list[_Insertion]]:
-    """The insertions in lists of CHUNK."""
-    while chunk := list(islice(insertions, CHUNK)):
+    """Yields the insertions in lists of `CHUNK_SUBSCRIPTIONS`."""
+    while chunk := list(islice(insertions, CHUNK_SUBSCRIPTIONS)):
         yield chunk
 
 
 def insert(tree: Pst, insertions: Iterable[_Insertion], spent: Durations) -> None:
-    """Time each insertion by itself."""
-    keep, clock, insert_one = spent.ns.append, perf_counter_ns, tree.insert
+    """Executes the insertions and measures each."""
+    record, clock, insert_one = spent.ns.append, perf_counter_ns, tree.insert
     for number, topic_filter, predicates, link in insertions:
-        began = clock()
+        started = clock()
         insert_one(number, topic_filter, predicates, link)
-        keep(clock() - began)
+        record(clock() - started)
 
 
 def remove(tree: Pst, numbers: Iterable[int], spent: Durations) -> None:
-    """Time each removal by itself."""
-    keep, clock, remove_one = spent.ns.append, perf_counter_ns, tree.remove
+    """Executes the removals and measures each."""
+    record, clock, remove_one = spent.ns.append, perf_counter_ns, tree.remove
     for number in numbers:
-        began = clock()
+        started = clock()
         remove_one(number)
-        keep(clock() - began)
+        record(clock() - started)

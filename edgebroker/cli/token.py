@@ -1,4 +1,4 @@
-"""`edgebroker token`: keys, and tokens signed with them. docs/access.md explains both."""
+"""`edgebroker token`: makes keys, and makes and checks tokens signed with them. docs/access.md explains both."""
 
 from __future__ import annotations
 
@@ -69,16 +69,18 @@ def check(file: Path, token: str | None, as_json: bool) -> None:
     text = (token if token is not None else sys.stdin.readline()).strip()
     now = int(time.time())
     try:
-        read = _keys(file).read(text.encode(), now)
+        claims = _keys(file).read(text.encode(), now)
     except TokenInvalid as error:
         click.echo(json.dumps({"ok": False, "reason": str(error)}) if as_json else f"does not hold: {error}")
         sys.exit(1)
-    rules = None if read.rules is None else len(read.rules)
+    rules = None if claims.rules is None else len(claims.rules)
     if as_json:
-        click.echo(json.dumps({"ok": True, "user": read.user, "key": read.key_id, "until": read.until, "rules": rules}))
+        click.echo(
+            json.dumps({"ok": True, "user": claims.user, "key": claims.key_id, "until": claims.until, "rules": rules})
+        )
     else:
         allows = "whatever its user may do" if rules is None else f"at most {rules} rules"
-        click.echo(f"holds: {read.user}, key {read.key_id}, for {read.until - now:,} s, {allows}")
+        click.echo(f"holds: {claims.user}, key {claims.key_id}, for {claims.until - now:,} s, {allows}")
 
 
 def _keys(file: Path) -> TokenKeys:

@@ -1,4 +1,4 @@
-"""`edgebroker top`: how is the gateway, again and again."""
+"""`edgebroker top`: shows the status of a gateway, again and again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from edgebroker.cli.http_client import GatewayNoAnswer, gateway_endpoint, get_js
 from edgebroker.cli.overview import SORTS, Status, overview, table
 from edgebroker.cli.parameters import WordChoice
 
-ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the other screen without a cursor, and back
+# the alternate screen without a cursor, and back
+ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 ROWS_MAX = 100
 
@@ -45,41 +46,41 @@ def command(
 
     On a terminal the picture is drawn anew; elsewhere pictures follow each other. Exit code 2 if nobody answers.
     """
-    asked = gateway_endpoint(http, config, token_file)
-    is_screen = sys.stdout.isatty() and not once and not as_json
-    drawn, before = 0, None
+    endpoint = gateway_endpoint(http, config, token_file)
+    is_interactive = sys.stdout.isatty() and not once and not as_json
+    shown, before = 0, None
     if once:
-        before = get_json(asked, "/status", sort=sort, limit=0)
+        before = get_json(endpoint, "/status", sort=sort, limit=0)
         time.sleep(interval)
         count = 1
-    with _screen(is_screen):
+    with _alternate_screen(is_interactive):
         while True:
             width, height = shutil.get_terminal_size()
             try:
-                now = get_json(asked, "/status", sort=sort, limit=ROWS_MAX)
-            except GatewayNoAnswer as gone:
-                if not is_screen or before is None:
+                now = get_json(endpoint, "/status", sort=sort, limit=ROWS_MAX)
+            except GatewayNoAnswer as error:
+                if not is_interactive or before is None:
                     raise
-                # It may be starting again; whoever watches wants to see that.
-                _draw([str(gone)[:width], f"asking again every {interval:g} s; Ctrl-C ends"])
+                # It may be restarting, which the user wants to see.
+                _draw([str(error)[:width], f"asking again every {interval:g} s; Ctrl-C ends"])
                 time.sleep(interval)
                 continue
             if as_json:
                 click.echo(json.dumps(now))
             else:
-                lines = picture(now, before, width, height if is_screen else ROWS_MAX, sort)
-                _draw(lines) if is_screen else click.echo("\n".join(lines) + "\n")
-            before, drawn = now, drawn + 1
-            if drawn == count:
+                lines = screen_lines(now, before, width, height if is_interactive else ROWS_MAX, sort)
+                _draw(lines) if is_interactive else click.echo("\n".join(lines) + "\n")
+            before, shown = now, shown + 1
+            if shown == count:
                 return
             time.sleep(interval)
 
 
-def picture(now: Status, before: Status | None, width: int, height: int, sort: str) -> list[str]:
-    """What fits on a screen of so many columns and lines."""
-    above = overview(now, before, width)
-    rows = max(height - len(above) - 3, 0)  # an empty line, the heading, and the last line, on which nothing is drawn
-    return [*above, "", *table(now, width, rows, sort)][: height - 1]
+def screen_lines(now: Status, before: Status | None, width: int, height: int, sort: str) -> list[str]:
+    """Returns the lines that fit on a screen of *width* columns and *height* lines."""
+    head = overview(now, before, width)
+    rows = max(height - len(head) - 3, 0)  # an empty line, the heading, and the last line, which stays empty
+    return [*head, "", *table(now, width, rows, sort)][: height - 1]
 
 
 def _draw(lines: list[str]) -> None:
@@ -89,15 +90,15 @@ def _draw(lines: list[str]) -> None:
 
 
 @contextmanager
-def _screen(is_screen: bool) -> Iterator[None]:
-    """The terminal's other screen while it lasts, and whatever happens, the first one afterwards."""
-    if is_screen:
-        sys.stdout.write(ENTER)
+def _alternate_screen(is_interactive: bool) -> Iterator[None]:
+    """Shows the terminal's alternate screen, and in any case the normal one afterwards."""
+    if is_interactive:
+        sys.stdout.write(ENTER_SCREEN)
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        if is_screen:
-            sys.stdout.write(LEAVE)
+        if is_interactive:
+            sys.stdout.write(LEAVE_SCREEN)
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`edgebroker trace`: what a running gateway hears, says and decides, for some clients or topics."""
+"""`edgebroker trace`: shows packets and fates of a running gateway, for some clients or topics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edgebroker.cli.display import plain
 from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import gateway_endpoint, open_response, token_file_option
 
-PATIENCE_S = 15.0  # an empty line comes every 5 s, however quiet it is
+TIMEOUT_S = 15.0  # an empty line comes every 5 s, however quiet it is
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
-FIRST = ("client", "packet", "fate", "topic")
-"""What stands first in a line, without its name."""
-HIDDEN = frozenset({"time", "way", "peer", *FIRST})
+UNNAMED = ("client", "packet", "fate", "topic")
+"""Fields at the beginning of a line, without their names."""
+HIDDEN = frozenset({"time", "way", "peer", *UNNAMED})
 
 
 @click.command("trace")
@@ -46,36 +46,36 @@ def command(
     """
     query: dict[str, str | int] = {"seconds": seconds}
     query |= {name: value for name, value in (("client", client), ("topic", topic)) if value is not None}
-    asked = gateway_endpoint(http, config, token_file)
+    endpoint = gateway_endpoint(http, config, token_file)
     try:
-        with open_response(asked, "/trace", query, PATIENCE_S) as answer:
-            for line in _lines(answer):
-                click.echo(json.dumps(line) if as_json else shown(line))
+        with open_response(endpoint, "/trace", query, TIMEOUT_S) as response:
+            for line in _lines(response):
+                click.echo(json.dumps(line) if as_json else line_text(line))
     except KeyboardInterrupt:
         return
 
 
-def _lines(answer: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """The objects of *answer* until it ends. Raises Refused if the gateway went away before."""
+def _lines(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """Yields the objects of *response* until it ends. Raises Refused if the connection is lost."""
     try:
-        while text := answer.readline():
+        while text := response.readline():
             if text.strip():
                 yield json.loads(text)
     except (HTTPException, ValueError) as error:
         raise Refused("the gateway has gone") from error
 
 
-def shown(line: dict[str, Any]) -> str:
-    """One line for people: time, arrow, who, what, and the rest as `name=value`."""
+def line_text(line: dict[str, Any]) -> str:
+    """Returns one line for people: time, arrow, client, event, and the rest as `name=value`."""
     if line["way"] == "gap":
         return f"... {line['missed']} more were not looked at"
 
-    def is_said(name: str, value: Any) -> bool:
-        return name in HIDDEN or (name in ("publisher", "subscriber") and value == who)
+    def is_shown_already(name: str, value: Any) -> bool:
+        return name in HIDDEN or (name in ("publisher", "subscriber") and value == party)
 
-    clock = line["time"].partition("T")[2].removesuffix("Z")
-    who = line.get("client") or line.get("subscriber") or line.get("publisher") or line.get("peer", "")
-    what = line.get("packet") or line["fate"]
+    time_of_day = line["time"].partition("T")[2].removesuffix("Z")
+    party = line.get("client") or line.get("subscriber") or line.get("publisher") or line.get("peer", "")
+    event = line.get("packet") or line["fate"]
     topic = f" {plain(line['topic'])}" if "topic" in line else ""
-    rest = "".join(f" {name}={plain(value)}" for name, value in line.items() if not is_said(name, value))
-    return f"{clock} {ARROWS[line['way']]} {plain(who)} {what}{topic}{rest}"
+    rest = "".join(f" {name}={plain(value)}" for name, value in line.items() if not is_shown_already(name, value))
+    return f"{time_of_day} {ARROWS[line['way']]} {plain(party)} {event}{topic}{rest}"

@@ -13,38 +13,40 @@ from typing import Final, Protocol
 
 from edgebroker.errors import BrokerNoAnswer
 
-ANSWER_TIMEOUT_S: Final = 10  # a broker that has not answered by then is not going to
+ANSWER_TIMEOUT_S: Final = 10  # a broker that takes longer is not going to answer
 
 
 class ByteReader(Protocol):
-    """Where bytes come from."""
+    """A source of bytes, as `asyncio.StreamReader`."""
 
     async def read(self, n: int = -1, /) -> bytes:
-        """At most *n* bytes; none at the end."""
+        """Returns at most *n* bytes; none at the end."""
 
 
 class ByteWriter(Protocol):
-    """Where bytes go."""
+    """A sink of bytes, as `asyncio.StreamWriter`."""
 
     def write(self, data: bytes, /) -> None:
-        """Send *data* as soon as may be."""
+        """Sends *data* as soon as possible."""
 
     async def drain(self) -> None:
-        """Wait until there is room for more."""
+        """Waits until the write buffer has room."""
 
     def close(self) -> None:
-        """Send what there is, and close."""
+        """Closes after the write buffer is sent."""
 
     async def wait_closed(self) -> None:
-        """Until it is closed."""
+        """Waits until it is closed."""
 
 
-_OTHER_NAMES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
+_NAME_MISMATCHES = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTransport:
-    """`path` is a Unix socket, in place of `host` and `port`; `websocket` the path of a URL, empty for plain MQTT."""
+    """The address of a broker. `path`: a Unix socket, in place of `host` and `port`; `websocket`: path of the URL,
+    empty for plain MQTT.
+    """
 
     host: str = "127.0.0.1"
     port: int = 1883
@@ -56,39 +58,39 @@ class BrokerTransport:
         return str(self.path) if self.path is not None else f"{self.host}:{self.port}"
 
     async def open(self) -> tuple[ByteReader, ByteWriter]:
-        """Dial. Raises Unreachable."""
+        """Connects. Raises BrokerNoAnswer."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 reader, writer = await self._dial()
                 if not self.websocket:
                     return reader, writer
-                from edgebroker.cli.websocket import upgraded  # wsproto and h11 take 15 ms to import
+                from edgebroker.cli.websocket import open_websocket  # wsproto and h11 take 15 ms to import
 
                 is_secure = self.tls is not None
-                stream = await upgraded(reader, writer, f"{self.host}:{self.port}", self.websocket, is_secure)
+                stream = await open_websocket(reader, writer, f"{self.host}:{self.port}", self.websocket, is_secure)
                 return stream, stream
         except TimeoutError:
             raise BrokerNoAnswer(f"cannot reach {self}: no answer in {ANSWER_TIMEOUT_S} s") from None
         except socket.gaierror as error:
             raise BrokerNoAnswer(f"cannot reach {self}: {error.strerror}") from None
         except ssl.SSLCertVerificationError as error:
-            is_named_otherwise = error.verify_code in _OTHER_NAMES
-            mend = (
+            has_other_name = error.verify_code in _NAME_MISMATCHES
+            remedy = (
                 " Ask by a name that it has, or say --insecure"
-                if is_named_otherwise
+                if has_other_name
                 else "; --cafile names who signs for it"
             )
-            raise BrokerNoAnswer(f"cannot trust {self}: {error.verify_message}{mend}") from None
+            raise BrokerNoAnswer(f"cannot trust {self}: {error.verify_message}{remedy}") from None
         except ssl.SSLError as error:
             raise BrokerNoAnswer(f"cannot speak TLS with {self}: {error_text(error)}") from None
         except ConnectionResetError:
-            what = "TLS or WebSocket" if self.tls or self.websocket else "it"
-            raise BrokerNoAnswer(f"cannot reach {self}: the connection was closed before {what} began") from None
+            step = "TLS or WebSocket" if self.tls or self.websocket else "it"
+            raise BrokerNoAnswer(f"cannot reach {self}: the connection was closed before {step} began") from None
         except OSError as error:
             raise BrokerNoAnswer(f"cannot reach {self}: {os.strerror(error.errno or 0)}") from None
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The first address of the host that answers; the error of the last one otherwise."""
+        """Connects to the first address of the host that answers. Raises the last address's OSError if none does."""
         name = self.host if self.tls is not None else None
         if self.path is not None:
             return await asyncio.open_unix_connection(self.path, ssl=self.tls, server_hostname=name)
@@ -102,7 +104,7 @@ class BrokerTransport:
 
 
 def error_text(error: OSError) -> str:
-    """What an error of a connection says, for people."""
+    """Returns the text of a connection's error, for people."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.replace("_", " ").lower()
     return error.strerror or str(error)

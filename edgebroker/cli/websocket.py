@@ -1,4 +1,4 @@
-"""The client's end of MQTT over WebSocket (MQTT 5.0 section 6), on asyncio's streams."""
+"""The client's side of MQTT over WebSocket (MQTT 5.0 section 6), on asyncio's streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class WebSocketStream:
-    """Bytes in binary messages, in both directions. Made by `upgraded`."""
+    """Bytes in binary messages, in both directions. Made by `open_websocket`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: WSConnection) -> None:
         self._reader = reader
@@ -32,30 +32,30 @@ class WebSocketStream:
         self._protocol = protocol
 
     async def read(self, n: int = -1, /) -> bytes:
-        """What comes next; none when the other end has said good-bye."""
-        heard = b""
-        while not heard:
+        """Returns the next bytes; none after a close frame or the end of the connection."""
+        received = b""
+        while not received:
             chunk = await self._reader.read(n)
             if not chunk:
                 return b""
             for event in _events(self._protocol, chunk):
                 if isinstance(event, BytesMessage):
-                    heard += bytes(event.data)
+                    received += bytes(event.data)
                 elif isinstance(event, Ping):
                     self._writer.write(self._protocol.send(event.response()))
                 elif isinstance(event, CloseConnection):
-                    return heard
-        return heard
+                    return received
+        return received
 
     def write(self, data: bytes, /) -> None:
-        """Send *data* as one message."""
+        """Sends *data* as one message."""
         self._writer.write(self._protocol.send(BytesMessage(data)))
 
     async def drain(self) -> None:
         await self._writer.drain()
 
     def close(self) -> None:
-        """Say good-bye, and close."""
+        """Sends a close frame, and closes."""
         if self._protocol.state is ConnectionState.OPEN:
             self._writer.write(self._protocol.send(CloseConnection(1000)))
         self._writer.close()
@@ -64,10 +64,10 @@ class WebSocketStream:
         await self._writer.wait_closed()
 
 
-async def upgraded(
+async def open_websocket(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, path: str, is_secure: bool = False
 ) -> WebSocketStream:
-    """A WebSocket at *path* on a connection to *host*. Raises Unreachable."""
+    """Opens a WebSocket at *path* over a connection to *host*. Raises BrokerNoAnswer."""
     protocol = WSConnection(ConnectionType.CLIENT)
     writer.write(protocol.send(Request(host=host, target=path, subprotocols=["mqtt"])))
     status, body = 0, b""
@@ -80,9 +80,9 @@ async def upgraded(
             if isinstance(event, RejectData):
                 body += bytes(event.data)
     writer.close()
-    said = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}" if status else "it does not answer"
+    answer = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}" if status else "it does not answer"
     raise BrokerNoAnswer(
-        f"no WebSocket at {'https' if is_secure else 'http'}://{host}{path}: {said.removesuffix(': ')}"
+        f"no WebSocket at {'https' if is_secure else 'http'}://{host}{path}: {answer.removesuffix(': ')}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause
-from edgebroker.cli.bridge import described, listed, setting
+from edgebroker.cli.bridge import described, listed, toml_setting
 
 
 def row_of(out: BridgeCounters, **dropped: int) -> dict[str, Any]:
@@ -60,4 +60,4 @@ def test_what_was_lost_before_the_bridge_had_it_counts_as_dropped() -> None:
     ],
 )
 def test_a_key_is_set_as_it_is_written(said: str, line: str) -> None:
-    assert setting(said) == line
+    assert toml_setting(said) == line

@@ -15,7 +15,7 @@ from edgebroker.cli.clients import _cells
 from edgebroker.cli.display import columns, count, fitted, octets, shortened, span
 from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.overview import SORTS, overview, table
-from edgebroker.cli.top import picture
+from edgebroker.cli.top import screen_lines
 
 
 def client(name: str, **more: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_why_messages_were_not_taken_is_shown() -> None:
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 8), (200, 60), (20, 5)])
 def test_the_picture_fits_the_screen(before: dict[str, Any] | None, width: int, height: int) -> None:
     clients = [client(f"name-名前-\x1b[31m-{'x' * number}", queue=number) for number in range(100)]
-    lines = picture(status(clients=clients), before, width, height, "queue")
+    lines = screen_lines(status(clients=clients), before, width, height, "queue")
     assert len(lines) < height
     assert all(columns(shown) <= width for shown in lines)
     assert all(shown.isprintable() for shown in lines)
@@ -136,37 +136,37 @@ def test_the_picture_fits_the_screen(before: dict[str, Any] | None, width: int, 
 
 def test_rates_come_from_two_looks() -> None:
     before = status(uptime_s=98.0, messages={"published": 4_000, "filtered": 0, "refused": 0})
-    lines = picture(status(), before, 80, 24, "queue")
+    lines = screen_lines(status(), before, 80, 24, "queue")
     assert "messages  500/s, 5 k published, 1 for nobody, 0 refused" in lines
     assert "dropped   queue_full 12" in lines
 
 
 @pytest.mark.parametrize("other", [{"pid": 2}, {"uptime_s": 100.0}])
 def test_another_process_gives_no_rates(other: dict[str, Any]) -> None:
-    lines = picture(status(), status(**({"uptime_s": 98.0} | other)), 80, 24, "queue")
+    lines = screen_lines(status(), status(**({"uptime_s": 98.0} | other)), 80, 24, "queue")
     assert not any("/s" in shown for shown in lines)
 
 
 def test_a_gateway_that_is_not_well_says_why_at_the_top() -> None:
     health = status()["health"] | {"status": "failing", "reasons": ["log: 3 MiB are free"]}
-    assert picture(status(health=health), None, 80, 24, "queue")[0].endswith("FAILING: log: 3 MiB are free")
+    assert screen_lines(status(health=health), None, 80, 24, "queue")[0].endswith("FAILING: log: 3 MiB are free")
 
 
 def test_a_gateway_among_others_says_how_it_stands_with_them() -> None:
-    assert not any(line.startswith("peers") for line in picture(status(), None, 80, 24, "queue"))
+    assert not any(line.startswith("peers") for line in screen_lines(status(), None, 80, 24, "queue"))
     peers = {"known": 4, "up": 3, "waiting": 1_234, "waiting_bytes": 2_048, "dropped": 5}
     line = "peers     3 of 4 connected; 1.23 k messages wait for them (2.0 KiB), 5 dropped"
-    assert line in picture(status(peers=peers), None, 80, 24, "queue")
+    assert line in screen_lines(status(peers=peers), None, 80, 24, "queue")
 
 
 def test_what_is_kept_on_disk_has_a_line_of_its_own() -> None:
     journal = {"waiting": 3, "sync_p50_ms": 1.25, "sync_p99_ms": 9.0, "card_bytes": 4_096, "trouble": ""}
     line = "disk      3 records wait, syncs take 1.2 ms (99 %: 9.0), 4.0 KiB written"
-    assert line in picture(status(journal=journal), None, 80, 24, "queue")
-    shown = picture(status(journal=journal | {"trouble": "no space"}), None, 100, 24, "queue")
+    assert line in screen_lines(status(journal=journal), None, 80, 24, "queue")
+    shown = screen_lines(status(journal=journal | {"trouble": "no space"}), None, 100, 24, "queue")
     assert f"{line}; no space" in shown
     worn = journal | {"bytes_per_day": 1 << 30, "card_years": 43.8}
-    shown = picture(status(journal=worn), None, 120, 24, "queue")
+    shown = screen_lines(status(journal=worn), None, 120, 24, "queue")
     assert f"{line}, 1.0 GiB a day: the card lasts 43.8 years" in shown
 
 

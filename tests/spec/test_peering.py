@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli.check import command as check
-from edgebroker.cli.links import shown
+from edgebroker.cli.links import link_lines
 from edgebroker.federation.options import DEFAULT_OPTIONS
 from edgebroker.names import Address
 from edgebroker.runtime.peers.connection import DialError, dial
@@ -234,7 +234,7 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
     }  # fmt: skip
     crowd = {"at": "gw-here", "for": "gw-there"}
     found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row], "crowded": [crowd]}
-    *_, line, reason, crowded = shown(json.loads(json.dumps(found)))
+    *_, line, reason, crowded = link_lines(json.loads(json.dumps(found)))
     assert (
         line.split()
         == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
@@ -257,6 +257,6 @@ def test_what_a_peer_is_sent_is_told_by_its_links(links: list[str], routes: dict
         "round_trip_ms": 1.0, "offset_ms": 0.5, "waiting": 0, "waiting_bytes": 0, "dropped": {},
         "congestion_index": 0.0, "routes": routes,
     }  # fmt: skip
-    (*_, line) = shown({"name": "g", "federation": "f", "tls": False, "links": [row], "crowded": []})
+    (*_, line) = link_lines({"name": "g", "federation": "f", "tls": False, "links": [row], "crowded": []})
     assert f"congested  {', '.join(links)}" in line
     assert re.split(" {2,}", line)[-2:] == [said, "-"]

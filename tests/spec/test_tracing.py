@@ -33,7 +33,7 @@ from edgebridge.wire.packets import SubscriptionOption as Option
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.user_properties import TraceContext, sampled
-from edgebroker.cli.trace import shown
+from edgebroker.cli.trace import line_text
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
@@ -176,7 +176,7 @@ def test_what_is_too_much_is_counted_as_a_gap() -> None:
     assert [line["n"] for line in lines[:-1]] == list(range(LINES_MAX))
     assert lines[-1] == {"way": "gap", "missed": 7}
     assert tap.drain() == []
-    assert shown(lines[-1]) == "... 7 more were not looked at"
+    assert line_text(lines[-1]) == "... 7 more were not looked at"
 
 
 class Plain:
@@ -218,7 +218,7 @@ def test_fates_go_to_the_log_and_to_whoever_watches() -> None:
     fates = [(line["fate"], line.get("cause")) for line in by_topic.drain()]
     assert fates == [("published", None), ("dropped", "queue_full")]
     [line] = by_reader.drain()
-    assert shown({**line, "time": "2026-01-01T01:02:03.004Z"}) == (
+    assert line_text({**line, "time": "2026-01-01T01:02:03.004Z"}) == (
         "01:02:03.004 == reader dropped a/b message=1 count=1 qos=1 wait_us=9 cause=queue_full publisher=writer"
     )
     assert other.drain() == []
@@ -238,7 +238,7 @@ def test_more_than_can_be_looked_at_is_counted(monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_do_nothing_to_a_terminal() -> None:
     line = {"time": "T1Z", "way": "in", "client": "\x1b[31m", "packet": "PUBLISH", "topic": "a b", "peer": "1.2.3.4:5"}
-    assert shown(line) == '1 -> "\\u001b[31m" PUBLISH "a b"'
+    assert line_text(line) == '1 -> "\\u001b[31m" PUBLISH "a b"'
 
 
 def test_a_topic_is_known_whoever_set_the_alias_that_stands_for_it() -> None:

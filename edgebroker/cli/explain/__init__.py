@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from edgebroker.cli import Refused
 from edgebroker.cli.explain.match_trace import MatchTrace, reason_lines, reasons
-from edgebroker.cli.explain.match_trace import reason_object as reason_told
+from edgebroker.cli.explain.match_trace import reason_object as reason_to_json
 from edgebroker.cli.explain.meaning import FilterExplanation, compare
 from edgebroker.cli.explain.placement import SubscriptionPlacement, SubscriptionTree
 from edgebroker.cli.explain.terms import SubscriptionForms, judge_event
@@ -24,13 +24,13 @@ from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Extractor, Filter
 from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.limits import LINKS_MAX
-from edgebroker.matching.drawing import svg as drawn
+from edgebroker.matching.drawing import svg as svg_text
 from edgebroker.matching.growth import BUCKET_LIMIT
 from edgebroker.matching.portrait import LINES_MAX, Portrait
 from edgebroker.predicate import Value
 from edgebroker.topics import TopicFilter, parse_topic_name
 
-_NEEDS: Final = {
+_REQUIRED_BY: Final = {
     "topic_name": "event",
     "qos": "event",
     "retain": "event",
@@ -44,8 +44,8 @@ _NEEDS: Final = {
     "svg": "subscriptions",
     "lines_max": "portrait",
 }
-"""Parameter -> the one without which it says nothing."""
-_SPELT: Final = {
+"""Parameter -> the parameter that it needs."""
+_OPTION_TEXTS: Final = {
     "expression": "a filter, EXPR",
     "other": "--covers",
     "user": "--user-property",
@@ -56,15 +56,15 @@ _SPELT: Final = {
 
 
 def check_options(given: Collection[str]) -> None:
-    """Raise click.UsageError, saying how to ask, unless the parameters *given* make a question together."""
+    """Raises click.UsageError, with a hint, unless the *given* parameters can be combined."""
     if "client" in given and "subscriptions" not in given:
         raise click.UsageError(
             "--client asks about one subscriber among others: say their subscriptions with --subscriptions S.jsonl. "
             "The client identifier of the publisher is --publisher."
         )
     for name in given:
-        if name in _NEEDS and _NEEDS[name] not in given:
-            raise click.UsageError(f"{_spelt(name)} needs {_spelt(_NEEDS[name])}")
+        if name in _REQUIRED_BY and _REQUIRED_BY[name] not in given:
+            raise click.UsageError(f"{_option_text(name)} needs {_option_text(_REQUIRED_BY[name])}")
     if "expression" in given:
         _refuse_together(given, "a filter, EXPR, is explained by itself", ("client", "portrait", "svg"))
     elif "subscriptions" not in given:
@@ -83,39 +83,39 @@ def check_options(given: Collection[str]) -> None:
 def _refuse_together(given: Collection[str], why: str, others: Collection[str]) -> None:
     for name in others:
         if name in given:
-            raise click.UsageError(f"{why}: leave out {_spelt(name).partition(' ')[0]}")
+            raise click.UsageError(f"{why}: leave out {_option_text(name).partition(' ')[0]}")
 
 
-def _spelt(name: str) -> str:
-    return _SPELT.get(name) or f"--{name.replace('_', '-')}"
+def _option_text(name: str) -> str:
+    return _OPTION_TEXTS.get(name) or f"--{name.replace('_', '-')}"
 
 
 SHOWN_BEFORE_MAX: Final = 50
 SHOWN_AFTER_MAX: Final = 25
-"""Characters of the text on either side of the mistake; together with an ellipsis at both ends they fit 80 columns."""
+"""Characters shown on either side of the mistake; with an ellipsis at both ends they fit into 80 columns."""
 
 
 def marked_position(text: str, column: int) -> tuple[str, str]:
-    """The part of *text* around *column* (counted from 1; one past the end is allowed), and a line with the caret.
+    """Returns the part of *text* around *column* (from 1; one past the end is allowed), and a line with a caret.
 
-    Control characters are shown as blanks, so that both stay one line.
+    Control characters are shown as blanks, so that both are one line.
     """
-    at = min(max(column - 1, 0), len(text))
-    start, end = max(0, at - SHOWN_BEFORE_MAX), at + SHOWN_AFTER_MAX
-    before, after = _printable(text[start:at]), _printable(text[at:end])
+    offset = min(max(column - 1, 0), len(text))
+    start, end = max(0, offset - SHOWN_BEFORE_MAX), offset + SHOWN_AFTER_MAX
+    before, after = _printable(text[start:offset]), _printable(text[offset:end])
     if start:
         before = "..." + before
     if end < len(text):
         after += "..."
-    return before + after, " " * sum(map(_cells, before)) + "^"
+    return before + after, " " * sum(map(_cell_width, before)) + "^"
 
 
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _cells(character: str) -> int:
-    """Columns of a terminal that *character* takes."""
+def _cell_width(character: str) -> int:
+    """Returns the columns of a terminal that *character* takes."""
     if combining(character):
         return 0
     return 2 if east_asian_width(character) in ("W", "F") else 1
@@ -126,7 +126,7 @@ class ExplainMessage:
     """One publication."""
 
     payload: str
-    """As typed: bytes that are no UTF-8 stay what they are."""
+    """As typed: bytes that are not UTF-8 are kept."""
     topic: str | None
     qos: int
     retain: bool
@@ -141,14 +141,16 @@ class ExplainMessage:
                 raise click.UsageError(f"--topic-name: {error}") from None
 
     def attributes(self, names: Collection[str]) -> dict[str, Value]:
-        """Those of the attributes *names* that the message has. Raises click.UsageError if its topic must be known."""
+        """Returns the attributes *names* that the message has. Raises click.UsageError if its topic is needed."""
         if self.topic is None:
             sources = {name: AttributeName.parse(name).source for name in names}
-            asked = sorted(
+            topic_attributes = sorted(
                 name for name, source in sources.items() if source in (AttributeSource.TOPIC, AttributeSource.LEVEL)
             )
-            if asked:
-                raise click.UsageError(f"the filter asks for {asked[0]}: say the message's topic with --topic-name")
+            if topic_attributes:
+                raise click.UsageError(
+                    f"the filter asks for {topic_attributes[0]}: say the message's topic with --topic-name"
+                )
         return Extractor(names).extract(
             self.payload.encode("utf-8", "surrogateescape"),
             topic=self.topic or "",
@@ -255,87 +257,95 @@ def command(
     check_options({name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE})
     message = None if event is None else ExplainMessage(event, topic_name, qos, retain, publisher, user)
     topic_filter = _topic_filter(topic)
-    content_filter = None if expression is None else _read(expression, as_json)
-    other_filter = None if other is None else _read(other, as_json)
-    population = None if subscriptions is None else SubscriptionTree.read(subscriptions, links, bucket)
+    content_filter = None if expression is None else _parse_filter(expression, as_json)
+    other_filter = None if other is None else _parse_filter(other, as_json)
+    subscription_tree = None if subscriptions is None else SubscriptionTree.read(subscriptions, links, bucket)
     if content_filter is not None:
-        meaning = _meaning(content_filter, topic_filter, population, message, other_filter)
-        _say(meaning.as_object() if as_json else meaning.lines)
+        explanation = _explanation(content_filter, topic_filter, subscription_tree, message, other_filter)
+        _print(explanation.as_object() if as_json else explanation.lines)
         return
-    assert population is not None
+    assert subscription_tree is not None
     if portrait or svg is not None:
-        _portray(population, svg, portrait, lines_max, as_json)
+        _print_portrait(subscription_tree, svg, portrait, lines_max, as_json)
     elif message is None:
-        _say_whereabouts(population, client or "", as_json)
+        _print_placements(subscription_tree, client or "", as_json)
     else:
-        _say_journey(population, message, client, as_json)
+        _print_match_trace(subscription_tree, message, client, as_json)
 
 
-def _meaning(
+def _explanation(
     content_filter: Filter,
     topic_filter: TopicFilter,
-    population: SubscriptionTree | None,
+    subscription_tree: SubscriptionTree | None,
     message: ExplainMessage | None,
     other: Filter | None,
 ) -> FilterExplanation:
-    whereabouts = None
-    if population is not None:
-        whereabouts = SubscriptionPlacement.of(population, population.add(topic_filter, content_filter))
+    placement = None
+    if subscription_tree is not None:
+        placement = SubscriptionPlacement.of(subscription_tree, subscription_tree.add(topic_filter, content_filter))
     return FilterExplanation(
         content_filter,
         SubscriptionForms(content_filter.text, topic_filter.text),
-        whereabouts,
+        placement,
         None if message is None else judge_event(content_filter, message.attributes(content_filter.attributes)),
         None if other is None else compare(content_filter, other),
     )
 
 
-def _say_whereabouts(population: SubscriptionTree, client: str, as_json: bool) -> None:
-    numbers = population.of_client(client)
-    found = [SubscriptionPlacement.of(population, number) for number in numbers]
-    ids = population.ids(numbers)
+def _print_placements(subscription_tree: SubscriptionTree, client: str, as_json: bool) -> None:
+    numbers = subscription_tree.of_client(client)
+    subscription_placements = [SubscriptionPlacement.of(subscription_tree, number) for number in numbers]
+    ids = subscription_tree.ids(numbers)
     if as_json:
-        _say(
+        _print(
             {
                 "ok": True,
                 "client": client,
-                "subscriptions": [{"id": i} | w.as_object() for i, w in zip(ids, found, strict=True)],
+                "subscriptions": [{"id": i} | w.as_object() for i, w in zip(ids, subscription_placements, strict=True)],
             }
         )
         return
-    for number, identifier, whereabouts in zip(numbers, ids, found, strict=True):
-        where = population.subscription(number).where
-        _say([("subscription", f"{identifier}" + (f"   {where}" if where is not None else "")), *whereabouts.lines])
+    for number, identifier, placement in zip(numbers, ids, subscription_placements, strict=True):
+        where = subscription_tree.subscription(number).where
+        _print([("subscription", f"{identifier}" + (f"   {where}" if where is not None else "")), *placement.lines])
 
 
-def _say_journey(population: SubscriptionTree, message: ExplainMessage, client: str | None, as_json: bool) -> None:
+def _print_match_trace(
+    subscription_tree: SubscriptionTree, message: ExplainMessage, client: str | None, as_json: bool
+) -> None:
     assert message.topic is not None
-    numbers = [] if client is None else population.of_client(client)
-    wanted = set(population.tree.resolve(message.topic).wanted)
+    numbers = [] if client is None else subscription_tree.of_client(client)
+    wanted = set(subscription_tree.tree.resolve(message.topic).wanted)
     for number in numbers:
-        where = population.subscription(number).where
+        where = subscription_tree.subscription(number).where
         wanted |= Filter.parse(where).attributes if where is not None else set()
     attributes = message.attributes(wanted)
-    journey = MatchTrace(population, message.topic, attributes)
-    found = reasons(population, numbers, journey, message.topic, attributes)
+    match_trace = MatchTrace(subscription_tree, message.topic, attributes)
+    match_reasons = reasons(subscription_tree, numbers, match_trace, message.topic, attributes)
     if as_json:
-        told = {"ok": True} | journey.as_object()
-        _say(told if client is None else told | {"client": client, "reasons": [reason_told(one) for one in found]})
+        answer = {"ok": True} | match_trace.as_object()
+        _print(
+            answer
+            if client is None
+            else answer | {"client": client, "reasons": [reason_to_json(reason) for reason in match_reasons]}
+        )
         return
-    _say(journey.lines)
-    for number, line in enumerate(line for reason in found for line in reason_lines(reason)):
-        _say([("" if number else f"client {client}", line)])
+    _print(match_trace.lines)
+    for number, line in enumerate(line for reason in match_reasons for line in reason_lines(reason)):
+        _print([("" if number else f"client {client}", line)])
 
 
-def _portray(population: SubscriptionTree, svg: Path | None, as_text: bool, lines_max: int, as_json: bool) -> None:
-    portrait = Portrait(population.tree, population.links)
+def _print_portrait(
+    subscription_tree: SubscriptionTree, svg: Path | None, as_text: bool, lines_max: int, as_json: bool
+) -> None:
+    portrait = Portrait(subscription_tree.tree, subscription_tree.links)
     if svg is not None:
         try:
-            svg.write_text(drawn(portrait), encoding="utf-8")
+            svg.write_text(svg_text(portrait), encoding="utf-8")
         except OSError as error:
             raise Refused(f"{svg}: {error.strerror}") from None
     if as_json:
-        _say(
+        _print(
             {"ok": True, "census": portrait.census._asdict()}
             | ({"lines": portrait.lines(lines_max)} if as_text else {})
         )
@@ -343,12 +353,12 @@ def _portray(population: SubscriptionTree, svg: Path | None, as_text: bool, line
         click.echo("\n".join(portrait.lines(lines_max)))
 
 
-def _say(what: Mapping[str, Any] | Iterable[tuple[str, str]]) -> None:
-    """Print one JSON object, or lines with a title on the left."""
-    if isinstance(what, Mapping):
-        click.echo(json.dumps(what, ensure_ascii=False))
+def _print(output: Mapping[str, Any] | Iterable[tuple[str, str]]) -> None:
+    """Prints one JSON object, or lines with a title on the left."""
+    if isinstance(output, Mapping):
+        click.echo(json.dumps(output, ensure_ascii=False))
         return
-    for title, text in what:
+    for title, text in output:
         click.echo(f"{title:<{LABEL}}{text}")
 
 
@@ -359,16 +369,16 @@ def _topic_filter(text: str) -> TopicFilter:
         raise click.UsageError(f"--topic: {error}") from None
 
 
-def _read(expression: str, as_json: bool) -> Filter:
-    """The filter; if *expression* is none, say why and end."""
+def _parse_filter(expression: str, as_json: bool) -> Filter:
+    """Returns the filter; if *expression* is invalid, prints why and exits."""
     try:
         return Filter.parse(expression)
     except (FilterInvalid, FilterTooComplex) as error:
-        _refuse(expression, error, as_json)
+        _exit_refused(expression, error, as_json)
 
 
-def _refuse(expression: str, error: FilterInvalid | FilterTooComplex, as_json: bool) -> NoReturn:
-    """Say why *expression* is no filter, and end."""
+def _exit_refused(expression: str, error: FilterInvalid | FilterTooComplex, as_json: bool) -> NoReturn:
+    """Prints why *expression* is invalid, and exits."""
     column = error.column if isinstance(error, FilterInvalid) else None
     if as_json:
         click.echo(json.dumps({"ok": False, "error": str(error), "column": column}, ensure_ascii=False))

@@ -17,7 +17,7 @@ from edgebroker.topics import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, TopicFilter
 
 
 def mismatch(topic_filter: TopicFilter, topic: str) -> str:
-    """Why *topic_filter* does not match the topic name *topic*; "" if it does."""
+    """Returns why *topic_filter* does not match the topic name *topic*; "" if it does."""
     if topic_filter.matches(topic):
         return ""
     names = topic.split(SEPARATOR)
@@ -58,16 +58,16 @@ _WHY: Final = {
 class MatchTrace:
     """The search for the subscriptions and links of one message."""
 
-    def __init__(self, population: SubscriptionTree, topic: str, attributes: Attributes) -> None:
-        self.trace = SearchTrace(population.tree, topic, attributes)
+    def __init__(self, subscription_tree: SubscriptionTree, topic: str, attributes: Attributes) -> None:
+        self.trace = SearchTrace(subscription_tree.tree, topic, attributes)
         self.links: LinkTrace | None = None
-        if population.has_links:
-            self.links = LinkTrace(self.trace, (1 << population.link_count) - 1)
-        self._population = population
+        if subscription_tree.has_links:
+            self.links = LinkTrace(self.trace, (1 << subscription_tree.link_count) - 1)
+        self._subscription_tree = subscription_tree
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
-        """(Title, what there is to say) for people."""
+        """(Title, text) for people."""
         for number, end in enumerate(self.trace.ends):
             parts = [counted(end.subscriptions, "subscription")]
             if end.plain:
@@ -88,16 +88,16 @@ class MatchTrace:
             yield "" if number else "matches", line
 
     def as_object(self) -> dict[str, Any]:
-        """The same for programs, nothing left out."""
-        ids = self._population.ids
-        told: dict[str, Any] = {
+        """Returns the complete search for programs."""
+        ids = self._subscription_tree.ids
+        answer: dict[str, Any] = {
             "topic_filters": [end.text for end in self.trace.ends],
             "steps": [self._as_object(step) for step in self.trace.steps],
             "matches": sorted(ids(self.trace.numbers)),
-            "clients": self._population.by_client(self.trace.numbers),
+            "clients": self._subscription_tree.by_client(self.trace.numbers),
         }
         if self.links is not None:
-            told["links"] = {
+            answer["links"] = {
                 "steps": [
                     {
                         "step": step.number,
@@ -114,7 +114,7 @@ class MatchTrace:
                     for end in self.links.ends
                 ],
             }
-        return told
+        return answer
 
     def _search_lines(self) -> Iterator[str]:
         steps = self.trace.steps
@@ -124,7 +124,7 @@ class MatchTrace:
         width = max(map(len, heads), default=0)
         for head, step in zip(heads, steps, strict=False):
             yield f"{head:<{width}}   {self._fork(step) if step.is_fork else self._bucket(step)}"
-            for line in self._left_aside(step):
+            for line in self._not_followed(step):
                 yield f"{'':<{width}}     {line}"
         if len(steps) > STEPS_MAX:
             yield f"and {counted(len(steps) - STEPS_MAX, 'step')} more"
@@ -145,24 +145,24 @@ class MatchTrace:
 
     def _bucket(self, step: SearchStep) -> str:
         size = f"bucket of {step.leaves:,}"
-        sieved = f"{step.left:,} left by {', '.join(step.columns)}" if step.columns else "no columns"
-        return f"{size}, {sieved}: {_matched(step)}"
+        remaining = f"{step.left:,} left by {', '.join(step.columns)}" if step.columns else "no columns"
+        return f"{size}, {remaining}: {_matched(step)}"
 
-    def _left_aside(self, step: SearchStep) -> Iterator[str]:
-        """What the search did not follow at *step*, and what it looked at in vain."""
-        aside = [edge.label for edge in step.edges if not edge.taken]
-        if aside:
-            yield f"not {_some(aside, ' | ')}"
+    def _not_followed(self, step: SearchStep) -> Iterator[str]:
+        """Yields the edges that the search did not take at *step*, and the comparisons that failed."""
+        not_taken = [edge.label for edge in step.edges if not edge.taken]
+        if not_taken:
+            yield f"not {_some(not_taken, ' | ')}"
         if step.in_vain:
-            yield f"in vain {_some([self._failure(one) for one in step.in_vain], ' | ')}"
+            yield f"in vain {_some([self._failure(comparison) for comparison in step.in_vain], ' | ')}"
 
     def _failure(self, comparison: PredicateComparison) -> str:
         assert comparison.failed is not None
-        ids = self._population.ids(comparison.numbers)
-        return f"{_some([str(one) for one in ids], ', ')}: {self.reason(comparison.failed)}"
+        ids = self._subscription_tree.ids(comparison.numbers)
+        return f"{_some([str(comparison) for comparison in ids], ', ')}: {self.reason(comparison.failed)}"
 
     def reason(self, test: ElementaryTest) -> str:
-        """What the message has, and what *test* wants instead."""
+        """Returns the value in the message, and what *test* requires."""
         value = self.trace.attributes.get(test.attribute)
         return f"{test.attribute} is {value_text(value)}, must be {predicate_text(test).removeprefix('is ')}"
 
@@ -187,21 +187,21 @@ class MatchTrace:
         yield counted(len(steps), "step")
 
     def _match_lines(self) -> Iterator[str]:
-        clients = self._population.by_client(self.trace.numbers)
+        clients = self._subscription_tree.by_client(self.trace.numbers)
         yield f"{counted(len(self.trace.numbers), 'subscription')} of {counted(len(clients), 'client')}"
         shown_clients = list(clients.items())[:CLIENTS_MAX]
         width = max((len(client) for client, _ in shown_clients), default=0)
         for client, ids in shown_clients:
-            yield f"{client:<{width}}   {_some([str(one) for one in ids], ', ')}"
+            yield f"{client:<{width}}   {_some([str(comparison) for comparison in ids], ', ')}"
         if len(clients) > CLIENTS_MAX:
             yield f"and {counted(len(clients) - CLIENTS_MAX, 'client')} more"
 
     def _letters(self, trits: TritVector) -> str:
-        return format_trits(trits, min(self._population.link_count, LINKS_MAX))
+        return format_trits(trits, min(self._subscription_tree.link_count, LINKS_MAX))
 
     def _as_object(self, step: SearchStep) -> dict[str, Any]:
-        ids = self._population.ids
-        told: dict[str, Any] = {
+        ids = self._subscription_tree.ids
+        answer: dict[str, Any] = {
             "step": step.number,
             "topic_filter": step.topic_filter,
             "edge": step.label,
@@ -209,21 +209,21 @@ class MatchTrace:
             "leaves": step.leaves,
         }
         if step.is_fork:
-            return told | {
+            return answer | {
                 "attribute": step.attribute,
                 "value": value_text(step.value) if step.attribute else "",
                 "taken": [edge.label for edge in step.edges if edge.taken],
                 "not_taken": [edge.label for edge in step.edges if not edge.taken],
             }
-        return told | {
+        return answer | {
             "columns": list(step.columns),
             "left": step.left,
             "decided": sorted(ids(step.decided)),
             "compared": len(step.compared),
             "in_vain": [
-                {"subscriptions": ids(one.numbers), "failed": self.reason(one.failed)}
-                for one in step.compared
-                if one.failed is not None
+                {"subscriptions": ids(comparison.numbers), "failed": self.reason(comparison.failed)}
+                for comparison in step.compared
+                if comparison.failed is not None
             ],
         }
 
@@ -236,15 +236,15 @@ def _matched(step: SearchStep) -> str:
     return ", ".join(parts) or "none"
 
 
-def _some(texts: Sequence[str], between: str) -> str:
-    """The first of *texts*, and how many more there are."""
-    more = len(texts) - NAMED_MAX
-    return between.join(texts[:NAMED_MAX]) + (f"{between}{more:,} more" if more > 0 else "")
+def _some(texts: Sequence[str], separator: str) -> str:
+    """Returns the first of *texts*, and the number of the others."""
+    hidden = len(texts) - NAMED_MAX
+    return separator.join(texts[:NAMED_MAX]) + (f"{separator}{hidden:,} more" if hidden > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)
 class MatchReason:
-    """Why one subscription gets the message or does not."""
+    """Why one subscription receives the message or does not."""
 
     id: int
     topic_filter: str
@@ -253,46 +253,48 @@ class MatchReason:
     topic: str
     """Why the topic filter does not match; "" if it does."""
     verdict: FilterVerdict | None
-    """What the content filter says; None if there is none, or if the topic decides."""
+    """The result of the content filter; None if there is none, or if the topic decides."""
     search: tuple[str, ...]
     """Where the search found or lost each predicate."""
 
 
 def reasons(
-    population: SubscriptionTree, numbers: list[int], journey: MatchTrace, topic: str, attributes: Attributes
+    subscription_tree: SubscriptionTree, numbers: list[int], match_trace: MatchTrace, topic: str, attributes: Attributes
 ) -> tuple[MatchReason, ...]:
-    """The reasons of the subscriptions with these *numbers* in the tree.
+    """Returns the reasons of the subscriptions with these *numbers* in the tree.
 
-    attributes: those of the message that their filters ask for.
+    attributes: those of the message that their filters test.
     """
-    return tuple(_reason(population, number, journey, topic, attributes) for number in numbers)
+    return tuple(_reason(subscription_tree, number, match_trace, topic, attributes) for number in numbers)
 
 
 def _reason(
-    population: SubscriptionTree, number: int, journey: MatchTrace, topic: str, attributes: Attributes
+    subscription_tree: SubscriptionTree, number: int, match_trace: MatchTrace, topic: str, attributes: Attributes
 ) -> MatchReason:
-    one = population.subscription(number)
-    matches = number in journey.trace.numbers
-    topic_reason = mismatch(one.topic_filter, topic)
+    subscription = subscription_tree.subscription(number)
+    matches = number in match_trace.trace.numbers
+    topic_reason = mismatch(subscription.topic_filter, topic)
     verdict = None
-    if not topic_reason and one.where is not None:
-        verdict = judge_event(Filter.parse(one.where), attributes)
-    search = () if topic_reason else tuple(_search(fate, journey) for fate in journey.trace.fates(number))
-    return MatchReason(one.id, one.topic_filter.text, one.where, matches, topic_reason, verdict, search)
+    if not topic_reason and subscription.where is not None:
+        verdict = judge_event(Filter.parse(subscription.where), attributes)
+    search = () if topic_reason else tuple(_search_text(fate, match_trace) for fate in match_trace.trace.fates(number))
+    return MatchReason(
+        subscription.id, subscription.topic_filter.text, subscription.where, matches, topic_reason, verdict, search
+    )
 
 
-def _search(fate: PredicateFate, journey: MatchTrace) -> str:
+def _search_text(fate: PredicateFate, match_trace: MatchTrace) -> str:
     if fate.edge:
         return f"step {fate.step}: the edge towards it, {fate.edge}, is not taken"
     if fate.column:
         return f"step {fate.step}: left out by the column of {fate.column}"
     if fate.failed is not None:
-        return f"step {fate.step}: compared in vain: {journey.reason(fate.failed)}"
+        return f"step {fate.step}: compared in vain: {match_trace.reason(fate.failed)}"
     return f"step {fate.step}: found"
 
 
 def reason_lines(reason: MatchReason) -> Iterator[str]:
-    """The reason for people."""
+    """Yields the reason for people."""
     subscription = f"{reason.topic_filter}: {reason.where}" if reason.where is not None else reason.topic_filter
     yield f"{reason.id}  {subscription}"
     if reason.topic:
@@ -300,13 +302,13 @@ def reason_lines(reason: MatchReason) -> Iterator[str]:
         return
     if reason.verdict is not None:
         width = max(map(len, TRUTHS.values()))
-        for one in reason.verdict.terms:
-            yield f"   {one.truth:<{width}} {one.term}, for {one.because}"
+        for term in reason.verdict.terms:
+            yield f"   {term.truth:<{width}} {term.term}, for {term.because}"
     yield f"   {'delivered' if reason.matches else 'not delivered'}"
     for text in reason.search:
         yield f"   {text}"
 
 
 def reason_object(reason: MatchReason) -> dict[str, Any]:
-    """The reason for programs."""
+    """Returns the reason for programs."""
     return asdict(reason)

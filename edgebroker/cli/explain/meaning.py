@@ -40,7 +40,7 @@ _SENTENCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FilterComparison:
-    """How EXPR stands to another filter. `relation` is EXPR's: one of the keys of `_SENTENCES`."""
+    """How EXPR relates to another filter. `relation` is EXPR's: one of the keys of `_SENTENCES`."""
 
     other: str
     relation: str
@@ -53,29 +53,36 @@ class FilterComparison:
 
 
 def compare(this: Filter, other: Filter) -> FilterComparison:
-    """Whether *this* covers *other*, is covered by it, or why not."""
-    mine, theirs = this.predicates, other.predicates
-    only_there, only_here = counterexample(mine, theirs), counterexample(theirs, mine)
-    covering = True if covers(mine, theirs) else None if only_there is None else False
-    covered = True if covers(theirs, mine) else None if only_here is None else False
-    relation = _RELATIONS.get((covering, covered))
-    if relation is None and are_apart(mine, theirs):
+    """Returns whether *this* covers *other* or is covered by it, and otherwise why not."""
+    own_predicates, other_predicates = this.predicates, other.predicates
+    only_there, only_here = (
+        counterexample(own_predicates, other_predicates),
+        counterexample(other_predicates, own_predicates),
+    )
+    is_covering = True if covers(own_predicates, other_predicates) else None if only_there is None else False
+    is_covered = True if covers(other_predicates, own_predicates) else None if only_here is None else False
+    relation = _RELATIONS.get((is_covering, is_covered))
+    if relation is None and are_apart(own_predicates, other_predicates):
         relation = "apart"
     elif relation is None:
-        relation = "neither" if common_example(mine, theirs) is None else "overlaps"
+        relation = "neither" if common_example(own_predicates, other_predicates) is None else "overlaps"
     reasons = []
     if only_there is not None:
-        reasons.append(f"only the other accepts {_shown(only_there)}; here {_refusals(mine, only_there)}")
+        reasons.append(
+            f"only the other accepts {_event_text(only_there)}; here {_failed_tests(own_predicates, only_there)}"
+        )
     if only_here is not None:
-        reasons.append(f"only this one accepts {_shown(only_here)}; there {_refusals(theirs, only_here)}")
-    undecided = sorted({*_undecided(mine, covering), *_undecided(theirs, covered)})
+        reasons.append(
+            f"only this one accepts {_event_text(only_here)}; there {_failed_tests(other_predicates, only_here)}"
+        )
+    undecided = sorted({*_undecided(own_predicates, is_covering), *_undecided(other_predicates, is_covered)})
     if undecided:
         reasons.append(f"not decided for {', '.join(undecided)}: patterns, and attributes that depend on each other")
     return FilterComparison(other.canonical, relation, tuple(reasons))
 
 
-def _shown(event: Attributes) -> str:
-    """The event in words; attributes that are not tested are not named."""
+def _event_text(event: Attributes) -> str:
+    """Returns the event as text, without attributes that are not tested."""
     present = [
         f"an object as {attribute}" if isinstance(value, Composite) else f"{attribute} = {literal(value)}"
         for attribute, value in event.items()
@@ -86,8 +93,8 @@ def _shown(event: Attributes) -> str:
     return f"{' and '.join(present) or 'a message'} {without}".strip()
 
 
-def _refusals(predicates: tuple[Predicate, ...], event: Attributes) -> str:
-    """The tests that *event* fails, one of each predicate."""
+def _failed_tests(predicates: tuple[Predicate, ...], event: Attributes) -> str:
+    """Returns the tests that *event* fails, one of each predicate."""
     failed = (next(t for t in predicate if not t.accepts(event.get(t.attribute))) for predicate in predicates)
     return (
         " or ".join(dict.fromkeys(f"{test.attribute} {predicate_text(test)}" for test in failed))
@@ -95,9 +102,9 @@ def _refusals(predicates: tuple[Predicate, ...], event: Attributes) -> str:
     )
 
 
-def _undecided(predicates: tuple[Predicate, ...], covering: bool | None) -> Iterator[str]:
-    """The attributes because of which it is not known whether *predicates* cover others."""
-    if covering is None:
+def _undecided(predicates: tuple[Predicate, ...], is_covering: bool | None) -> Iterator[str]:
+    """Yields the attributes that make it undecided whether *predicates* cover others."""
+    if is_covering is None:
         tests = [test for predicate in predicates for test in predicate]
         yield from ({test.attribute for test in tests if test.patterns} or {test.attribute for test in tests})
 
@@ -116,17 +123,17 @@ _SOURCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FilterExplanation:
-    """Everything that is said of one filter; None is what was not asked for."""
+    """All parts of the explanation of one filter; None: not asked for."""
 
     filter: Filter
-    ways: SubscriptionForms
-    whereabouts: SubscriptionPlacement | None
+    forms: SubscriptionForms
+    placement: SubscriptionPlacement | None
     verdict: FilterVerdict | None
     comparison: FilterComparison | None
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
-        """(Title, what there is to say) for people."""
+        """(Title, text) for people."""
         explanation = explain(self.filter)
         yield "understood as", explanation.canonical
         yield from self._conjunctions()
@@ -134,14 +141,14 @@ class FilterExplanation:
             yield "note", explanation.remark
         for number, name in enumerate(explanation.attributes):
             yield "" if number else "needs", f"{name} ({_SOURCES[AttributeName.parse(name).source]})"
-        for number, (needs, line) in enumerate(self.ways.commands):
+        for number, (needs, line) in enumerate(self.forms.commands):
             yield "" if number else "subscribe", f"{needs:<11}{line}"
-        if self.whereabouts is not None:
-            yield from self.whereabouts.lines
+        if self.placement is not None:
+            yield from self.placement.lines
         if self.verdict is not None:
             width = max(map(len, TRUTHS.values()))
-            for number, one in enumerate(self.verdict.terms):
-                yield "" if number else "this event", f"{one.truth:<{width}} {one.term}, for {one.because}"
+            for number, term in enumerate(self.verdict.terms):
+                yield "" if number else "this event", f"{term.truth:<{width}} {term.term}, for {term.because}"
             outcome = "delivered" if self.verdict.delivered else "not delivered"
             yield "", f"{self.verdict.truth:<{width}} in all: {outcome}"
         if self.comparison is not None:
@@ -149,39 +156,42 @@ class FilterExplanation:
                 yield "" if number else "compared with", text
 
     def as_object(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Returns the same for programs."""
         explanation = explain(self.filter)
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "ok": True,
             "text": explanation.text,
             "canonical": explanation.canonical,
             "attributes": {name: AttributeName.parse(name).source.value for name in explanation.attributes},
             "conjunctions": [
-                [asdict(told) | {"words": predicate_text(test)} for test, told in zip(predicate, tests, strict=True)]
+                [
+                    asdict(answer) | {"words": predicate_text(test)}
+                    for test, answer in zip(predicate, tests, strict=True)
+                ]
                 for predicate, tests in zip(self.filter.predicates, explanation.conjunctions, strict=True)
             ],
             "remark": explanation.remark,
             "subscribe": {
-                "topic": self.ways.subscription,
-                "where": {"topic": self.ways.topic, "$where": self.ways.expression},
-                "commands": [line for _, line in self.ways.commands],
+                "topic": self.forms.subscription,
+                "where": {"topic": self.forms.topic, "$where": self.forms.expression},
+                "commands": [line for _, line in self.forms.commands],
             },
         }
-        if self.whereabouts is not None:
-            told["sits"] = self.whereabouts.as_object()
+        if self.placement is not None:
+            answer["sits"] = self.placement.as_object()
         if self.verdict is not None:
-            told["event"] = asdict(self.verdict)
+            answer["event"] = asdict(self.verdict)
         if self.comparison is not None:
-            told["covers"] = asdict(self.comparison)
-        return told
+            answer["covers"] = asdict(self.comparison)
+        return answer
 
     def _conjunctions(self) -> Iterator[tuple[str, str]]:
         predicates = self.filter.predicates
         title = "true if either" if len(predicates) > 1 else "true if"
         for predicate, tests in zip(predicates, explain(self.filter).conjunctions, strict=True):
             rows = [
-                (f"{test.attribute} {predicate_text(test)}", INDEX_WORDS[told.index])
-                for test, told in zip(predicate, tests, strict=True)
+                (f"{test.attribute} {predicate_text(test)}", INDEX_WORDS[explained.index])
+                for test, explained in zip(predicate, tests, strict=True)
             ]
             width = max((len(text) for text, _ in rows), default=0)
             for text, index in rows:

@@ -21,39 +21,41 @@ from edgebroker.topics import TopicFilter
 
 @dataclass(slots=True)
 class SubscriptionTree:
-    """A tree and its subscriptions. In the tree a subscription's number is its place in `subscriptions`, from 1."""
+    """A tree and its subscriptions. The number of a subscription in the tree is its position in `subscriptions`, from
+    1.
+    """
 
     tree: Pst = field(default_factory=Pst)
     subscriptions: list[FileSubscription] = field(default_factory=list)
     link_count: int = 1
     has_links: bool = False
-    """Whether links were spoken of; otherwise all subscriptions are reached over link 0."""
+    """Whether links were given; otherwise all subscriptions are reached over link 0."""
 
     @classmethod
     def read(cls, path: Path, links: int | None = None, bucket_max: int | None = None) -> SubscriptionTree:
-        """The subscriptions of *path*, over *links* links if that is given. Raises LineInvalid.
+        """Reads the subscriptions of *path*, over *links* links if that is given. Raises LineInvalid.
 
         bucket_max: predicates tested in one place before the tree branches; None: as in a gateway.
         """
-        population = cls(Pst(bucket_max=bucket_max), has_links=links is not None)
-        installed = Installation(population.tree, link_count=links or 1)
-        reading = JsonLinesFile(path, lambda sentence: click.echo(sentence, err=True))
+        subscription_tree = cls(Pst(bucket_max=bucket_max), has_links=links is not None)
+        installation = Installation(subscription_tree.tree, link_count=links or 1)
+        lines_file = JsonLinesFile(path, lambda sentence: click.echo(sentence, err=True))
         for number, topic_filter, predicates, link in insertions(
-            population._noted(reading.subscriptions(links)), installed, links
+            subscription_tree._recorded(lines_file.subscriptions(links)), installation, links
         ):
-            population.tree.insert(number, topic_filter, predicates, link)
-        population.link_count = installed.link_count
-        if not population.subscriptions:
+            subscription_tree.tree.insert(number, topic_filter, predicates, link)
+        subscription_tree.link_count = installation.link_count
+        if not subscription_tree.subscriptions:
             raise Refused(f"{path}: there is no subscription in this file")
-        return population
+        return subscription_tree
 
     @property
     def links(self) -> int:
-        """The links whose trits are worth showing."""
+        """The number of links whose trits are shown."""
         return self.link_count if self.has_links else 0
 
     def add(self, topic_filter: TopicFilter, content_filter: Filter) -> int:
-        """Subscribe with *content_filter* as well, over link 0; the subscription's number in the tree."""
+        """Adds a subscription with *content_filter*, over link 0. Returns its number in the tree."""
         number = len(self.subscriptions) + 1
         self.subscriptions.append(
             FileSubscription(number, topic_filter, content_filter.predicates, 0, content_filter.text, "")
@@ -62,35 +64,35 @@ class SubscriptionTree:
         return number
 
     def subscription(self, number: int) -> FileSubscription:
-        """The subscription with this number in the tree."""
+        """Returns the subscription with this number in the tree."""
         return self.subscriptions[number - 1]
 
     def of_client(self, client: str) -> list[int]:
-        """The numbers of the subscriptions of *client*. Raises Refused if there are none."""
-        found = [number for number, one in enumerate(self.subscriptions, 1) if one.client == client]
-        if not found:
-            near = get_close_matches(client, {one.client for one in self.subscriptions}, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+        """Returns the numbers of the subscriptions of *client*. Raises Refused if there are none."""
+        numbers = [number for number, subscription in enumerate(self.subscriptions, 1) if subscription.client == client]
+        if not numbers:
+            nearest = get_close_matches(client, {subscription.client for subscription in self.subscriptions}, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise Refused(f"no subscription is of client {client!r}{hint}")
-        return found
+        return numbers
 
     def ids(self, numbers: Iterable[int]) -> list[int]:
-        """The identifiers in the file of the subscriptions with these numbers."""
+        """Returns the identifiers in the file of the subscriptions with these numbers."""
         return [self.subscription(number).id for number in numbers]
 
     def by_client(self, numbers: Iterable[int]) -> dict[str, list[int]]:
-        """The identifiers of these subscriptions, by client."""
-        found: dict[str, list[int]] = {}
+        """Returns the identifiers of these subscriptions, by client."""
+        ids_by_client: dict[str, list[int]] = {}
         for number in numbers:
-            one = self.subscription(number)
-            found.setdefault(one.client, []).append(one.id)
-        return {client: sorted(ids) for client, ids in sorted(found.items())}
+            subscription = self.subscription(number)
+            ids_by_client.setdefault(subscription.client, []).append(subscription.id)
+        return {client: sorted(ids) for client, ids in sorted(ids_by_client.items())}
 
-    def _noted(self, subscriptions: Iterable[FileSubscription]) -> Iterator[FileSubscription]:
-        for one in subscriptions:
-            self.subscriptions.append(one)
-            self.has_links = self.has_links or one.link is not None
-            yield one
+    def _recorded(self, subscriptions: Iterable[FileSubscription]) -> Iterator[FileSubscription]:
+        for subscription in subscriptions:
+            self.subscriptions.append(subscription)
+            self.has_links = self.has_links or subscription.link is not None
+            yield subscription
 
 
 _SETTLED: Final = {
@@ -103,26 +105,26 @@ _SETTLED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPlacement:
-    """Where the predicates of one subscription sit."""
+    """Where the predicates of one subscription are in the tree."""
 
     topic_filter: str
     neighbours: int
     """Other subscriptions on the same topic filter."""
     placements: tuple[Placement, ...]
     matches_all: bool
-    """Whether it matches every message under its topic filter; else, without predicates, it matches none."""
+    """Whether it matches every message under its topic filter; otherwise, without predicates, it matches none."""
 
     @classmethod
-    def of(cls, population: SubscriptionTree, number: int) -> SubscriptionPlacement:
-        """Where the subscription with this number in the tree sits."""
-        end = population.tree.end_of(number)
-        return cls(end.text, end.subscriptions - 1, placements(population.tree, number), number in end.plain)
+    def of(cls, subscription_tree: SubscriptionTree, number: int) -> SubscriptionPlacement:
+        """Returns the placement of the subscription with this number in the tree."""
+        end = subscription_tree.tree.end_of(number)
+        return cls(end.text, end.subscriptions - 1, placements(subscription_tree.tree, number), number in end.plain)
 
     @property
     def lines(self) -> Iterator[tuple[str, str]]:
-        """(Title, what there is to say) for people."""
-        others = f"with {counted(self.neighbours, 'other subscription')}" if self.neighbours else "alone"
-        yield "sits on", f"topic filter {self.topic_filter}, {others}"
+        """(Title, text) for people."""
+        neighbours = f"with {counted(self.neighbours, 'other subscription')}" if self.neighbours else "alone"
+        yield "sits on", f"topic filter {self.topic_filter}, {neighbours}"
         if not self.placements:
             yield "", "matches every message there: nothing is searched" if self.matches_all else "can match nothing"
         for number, placement in enumerate(self.placements, 1):
@@ -131,7 +133,7 @@ class SubscriptionPlacement:
             yield from _lines(placement)
 
     def as_object(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Returns the same for programs."""
         return {
             "topic": self.topic_filter,
             "neighbours": self.neighbours,
@@ -141,13 +143,13 @@ class SubscriptionPlacement:
 
 
 def _lines(placement: Placement) -> Iterator[tuple[str, str]]:
-    for number, turn in enumerate(placement.turns):
-        yield "" if number else "behind", _turn(turn)
-    others = f"with {counted(placement.leaves - 1, 'other predicate')}" if placement.leaves > 1 else "alone"
+    for number, step in enumerate(placement.turns):
+        yield "" if number else "behind", _step_text(step)
+    neighbours = f"with {counted(placement.leaves - 1, 'other predicate')}" if placement.leaves > 1 else "alone"
     searched = f"searched by {', '.join(placement.columns)}"
     if not placement.columns:
         searched = "too small for columns" if placement.has_few_neighbours else "without columns"
-    yield "in", f"a bucket, {others}, {searched}"
+    yield "in", f"a bucket, {neighbours}, {searched}"
     width = max(len(f"{placed.test.attribute} {predicate_text(placed.test)}") for placed in placement.tests)
     for number, placed in enumerate(placement.tests):
         text = f"{placed.test.attribute} {predicate_text(placed.test)}"
@@ -157,11 +159,11 @@ def _lines(placement: Placement) -> Iterator[tuple[str, str]]:
         yield "shares", f"its place with {counted(placement.members - 1, 'subscription')} of the same predicate"
 
 
-def _turn(turn: PathStep) -> str:
-    where = f"1 of {counted(turn.edges, 'edge')}, {counted(turn.leaves, 'predicate')}"
-    if not turn.attribute:
-        return f"*   a fork without test: {turn.reason} ({where})"
-    return f"{turn.label}   " + (f"{turn.attribute} {turn.reason} ({where})" if turn.reason else f"({where})")
+def _step_text(step: PathStep) -> str:
+    size = f"1 of {counted(step.edges, 'edge')}, {counted(step.leaves, 'predicate')}"
+    if not step.attribute:
+        return f"*   a fork without test: {step.reason} ({size})"
+    return f"{step.label}   " + (f"{step.attribute} {step.reason} ({size})" if step.reason else f"({size})")
 
 
 def _cost(placement: Placement) -> str:
@@ -179,13 +181,13 @@ def _as_object(placement: Placement) -> dict[str, Any]:
     return {
         "path": [
             {
-                "fork": turn.attribute,
-                "edge": turn.label,
-                "reason": turn.reason,
-                "edges": turn.edges,
-                "leaves": turn.leaves,
+                "fork": step.attribute,
+                "edge": step.label,
+                "reason": step.reason,
+                "edges": step.edges,
+                "leaves": step.leaves,
             }
-            for turn in placement.turns
+            for step in placement.turns
         ],
         "bucket": {"leaves": placement.leaves, "columns": list(placement.columns)},
         "tests": [

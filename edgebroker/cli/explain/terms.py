@@ -1,4 +1,4 @@
-"""The terms of one filter: in words, in the forms a subscriber may send, and judged against one event."""
+"""The terms of one filter: as text, in the forms a subscriber may send, and evaluated for one event."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ INDEX_WORDS: Final = {
     "presence": "found by presence",
     "pattern": "tried one by one",
 }
-"""What the broker does with a test, by `ExplainedTest.index`."""
+"""How the broker looks up a test, by `ExplainedTest.index`."""
 
 
 def predicate_text(test: ElementaryTest) -> str:
-    """*test* as the end of a sentence that begins with its attribute: "is a number above 30"."""
+    """Returns *test* as the end of a sentence that begins with its attribute: "is a number above 30"."""
     if test.kind is ValueType.NULL:
         return "is absent or null"
     if test.kind is ValueType.NOT_NULL:
@@ -48,23 +48,24 @@ def predicate_text(test: ElementaryTest) -> str:
     if not test.patterns:
         return f"is {accepted}"
     prefixes = {prefix_of(pattern.parts) for pattern in test.patterns if not pattern.negated} - {""}
-    said = len(test.intervals) == 1 and _prefix(test.intervals[0]) in prefixes  # the pattern says it again
+    # the pattern implies the interval
+    is_redundant = len(test.intervals) == 1 and _prefix(test.intervals[0]) in prefixes
     patterns = " and ".join(map(_pattern, test.patterns))
-    return f"is a string {patterns}" if said or accepted == "a string" else f"is {accepted} and {patterns}"
+    return f"is a string {patterns}" if is_redundant or accepted == "a string" else f"is {accepted} and {patterns}"
 
 
 def sentence(predicate: Predicate) -> str:
-    """All tests of *predicate* in words."""
+    """Returns all tests of *predicate* as text."""
     return " and ".join(f"{test.attribute} {predicate_text(test)}" for test in predicate)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """*count* and its noun: "1 step", "2,000 steps"."""
+    """Returns *count* and its noun: "1 step", "2,000 steps"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _accepted(kind: ValueType, intervals: tuple[Interval, ...]) -> str:
-    """The values in *intervals*. Points are listed, holes are excepted, and else every interval is described."""
+    """Returns the values in *intervals*: points as a list, otherwise holes as exceptions, otherwise every interval."""
     noun = f"a {_NOUNS[kind]}"
     points = [literal(interval.low) for interval in intervals if interval.is_point and interval.low is not None]
     if len(points) == len(intervals):
@@ -76,7 +77,7 @@ def _accepted(kind: ValueType, intervals: tuple[Interval, ...]) -> str:
 
 
 def _holes(intervals: tuple[Interval, ...]) -> list[str] | None:
-    """The values left out of all values, if nothing but single values is left out; else None."""
+    """Returns the values left out, if all other values are included; otherwise None."""
     if intervals[0].low is not None or intervals[-1].high is not None:
         return None
     holes = []
@@ -96,16 +97,16 @@ def _interval(interval: Interval) -> str:
         return f"that begins with {literal(prefix)}"
     if low is not None and high is not None and interval.low_closed and interval.high_closed:
         return f"from {literal(low)} to {literal(high)}"
-    ends = []
+    bounds = []
     if low is not None:
-        ends.append(f"{'at least' if interval.low_closed else 'above'} {literal(low)}")
+        bounds.append(f"{'at least' if interval.low_closed else 'above'} {literal(low)}")
     if high is not None:
-        ends.append(f"{'at most' if interval.high_closed else 'below'} {literal(high)}")
-    return " and ".join(ends)
+        bounds.append(f"{'at most' if interval.high_closed else 'below'} {literal(high)}")
+    return " and ".join(bounds)
 
 
 def _prefix(interval: Interval) -> str | None:
-    """The prefix whose strings are exactly those of *interval*, if there is one."""
+    """Returns the prefix whose strings are exactly those of *interval*, if there is one."""
     low = interval.low
     if not isinstance(low, str) or not low or not interval.low_closed or interval.high_closed:
         return None
@@ -118,12 +119,12 @@ def _pattern(pattern: Pattern) -> str:
 
 
 _SPECIAL: Final = re.compile(r"[\"\\$`]")
-"""What keeps its meaning inside double quotes and is escaped there."""
+"""Characters that keep their meaning inside double quotes and are escaped there."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionForms:
-    """*expression* for *topic*, in every form a subscriber may use."""
+    """*expression* for *topic*, in every form that a subscriber may use."""
 
     expression: str
     topic: str
@@ -132,13 +133,13 @@ class SubscriptionForms:
     def subscription(self) -> str:
         """The subscription text that carries the filter: for every version of MQTT and every client.
 
-        Single quotes are encoded too: MQTT does not ask for it, shells do.
+        Single quotes are encoded, too, for shells; MQTT does not require it.
         """
         return encode_subscription(self.expression, self.topic).replace("'", "%27")
 
     @property
     def commands(self) -> tuple[tuple[str, str], ...]:
-        """(What it needs, the line to type)."""
+        """(Requirement, command line)."""
         topic, expression = quoted(self.topic), quoted(self.expression)
         return (
             ("any MQTT", f"mosquitto_sub -t {quoted(self.subscription)} -v"),
@@ -148,10 +149,12 @@ class SubscriptionForms:
 
 
 def quoted(text: str) -> str:
-    """*text* as one word of a POSIX shell, in single quotes, or in double quotes where that is easier to read."""
+    """Returns *text* as one word of a POSIX shell, in single quotes, or in double quotes where that is easier
+    to read.
+    """
     if "'" not in text:
         return f"'{text}'"
-    if "!" in text:  # inside double quotes bash would look it up in the history, and keep the backslash of an escape
+    if "!" in text:  # in double quotes, bash would expand it as history and keep the escaping backslash
         return shlex.quote(text)
     return '"' + _SPECIAL.sub(r"\\\g<0>", text) + '"'
 
@@ -159,12 +162,12 @@ def quoted(text: str) -> str:
 TRUTHS: Final = {True: "true", False: "false", None: "unknown"}
 _VALUE_NOUNS: Final = {ValueType.NUMBER: "a number", ValueType.STRING: "a string", ValueType.BOOLEAN: "a boolean"}
 TEXT_SHOWN_MAX: Final = 60
-"""Characters of a string value; the event itself shows the rest."""
+"""Characters shown of a string value; the event itself has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class TermVerdict:
-    """One comparison. `truth`: true, false or unknown. `because`: what the attribute is."""
+    """One comparison. `truth`: true, false or unknown. `because`: the value of the attribute."""
 
     term: str
     truth: str
@@ -173,7 +176,7 @@ class TermVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The whole filter: `truth`, and whether an event like this is `delivered`."""
+    """The whole filter: `truth`, and whether such an event is `delivered`."""
 
     truth: str
     delivered: bool
@@ -181,7 +184,7 @@ class FilterVerdict:
 
 
 def judge_event(content_filter: Filter, attributes: Attributes) -> FilterVerdict:
-    """What *content_filter* says about an event with these *attributes*."""
+    """Evaluates *content_filter* for an event with these *attributes*."""
     truth = evaluate(content_filter.tree, attributes)
     return FilterVerdict(TRUTHS[truth], truth is True, tuple(_terms(content_filter, attributes)))
 
@@ -193,14 +196,14 @@ def _terms(content_filter: Filter, attributes: Attributes) -> Iterator[TermVerdi
 
 
 def _state(value: Value, truth: bool | None) -> str:
-    """What an attribute is: its value, and its kind where a comparison with another kind left the term unknown."""
+    """Returns the value of an attribute, with its type where a comparison with another type left the term unknown."""
     if value is None or isinstance(value, Composite):
         return f"is {value_text(value)}"
     return f"is {_VALUE_NOUNS[kind_of(value)]}, {value_text(value)}" if truth is None else f"is {value_text(value)}"
 
 
 def value_text(value: Value) -> str:
-    """*value* in words, or as the filter language spells it."""
+    """Returns *value* as text, in the spelling of the filter language where possible."""
     if value is None:
         return "absent or null"
     if isinstance(value, Composite):

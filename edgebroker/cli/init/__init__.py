@@ -1,4 +1,4 @@
-"""`edgebroker init [DIR]`: all that a gateway with TLS and users needs, made once and never overwritten."""
+"""`edgebroker init [DIR]`: makes certificates, a first user, settings and a systemd unit; overwrites nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgebroker.runtime.private_files import replace_private
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:.]{2,45}")
 PASSWORD_BYTES = 15
-"""120 bits of chance, 20 characters: typed once into a device, guessed never."""
+"""120 random bits, 20 characters: short enough to be typed once into a device."""
 
 
 @click.command("init")
@@ -44,13 +44,13 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
     Nothing that is there is overwritten: then exit code 2, and nothing is done. The user's password is made by chance
     and shown this once. Certificates are made by the program `openssl`.
     """
-    for value, what in ((user, "--user"), (client, "--client"), *(((node, "--node"),) if node else ())):
+    for value, option in ((user, "--user"), (client, "--client"), *(((node, "--node"),) if node else ())):
         if not NAME.fullmatch(value):
-            raise click.UsageError(f"{what} {value!r}: 1 to 64 letters, digits, '.', '_' or '-'")
+            raise click.UsageError(f"{option} {value!r}: 1 to 64 letters, digits, '.', '_' or '-'")
     for host in hosts:
         if not HOST.fullmatch(host):
             raise click.UsageError(f"--host {host!r}: write a host name or an IP address")
-    named = list(hosts) or own_names()
+    names = list(hosts) or own_names()
     wanted = [
         "gateway.toml",
         "users",
@@ -58,38 +58,38 @@ def command(directory: Path, hosts: tuple[str, ...], node: str | None, user: str
         *(f"{stem}.{kind}" for stem in ("ca", "server") for kind in ("crt", "key")),
     ]
     wanted += [f"clients/{client}.{kind}" for kind in ("crt", "key")]
-    if taken := [name for name in wanted if os.path.lexists(directory / name)]:
-        raise Refused(f"{directory} has {', '.join(taken)} already; nothing is overwritten: name another directory")
+    if existing := [name for name in wanted if os.path.lexists(directory / name)]:
+        raise Refused(f"{directory} has {', '.join(existing)} already; nothing is overwritten: name another directory")
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     folders = [directory / name for name in ("clients", *FOLDERS)] + [directory, *directory.parents]
-    absent = [folder for folder in folders if not os.path.lexists(folder)]
+    new_folders = [folder for folder in folders if not os.path.lexists(folder)]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as scratch:
-            make(Path(scratch), directory.resolve(), node or own_node_name(), named, user, password, client)
+            make(Path(scratch), directory.resolve(), node or own_node_name(), names, user, password, client)
             (directory / "clients").mkdir(exist_ok=True)
-            for name in FOLDERS:  # the unit lets the gateway write these, and make no others
+            for name in FOLDERS:  # the unit permits writes to these folders, but the gateway may not create others
                 (directory / name).mkdir(mode=0o700, exist_ok=True)
             for name in wanted:
                 os.rename(Path(scratch, name), directory / name)
     except BaseException as error:
-        take_back([directory / name for name in wanted], absent)
+        remove_created([directory / name for name in wanted], new_folders)
         if not isinstance(error, OSError):
             raise
         raise Refused(f"cannot write into {directory}: {error.strerror}") from error
-    made = {"directory": str(directory), "files": wanted, "hosts": named, "user": user, "password": password}
+    result = {"directory": str(directory), "files": wanted, "hosts": names, "user": user, "password": password}
     try:
-        say(json.dumps(made) if as_json else report(directory, named, user, password, client))
+        say(json.dumps(result) if as_json else report(directory, names, user, password, client))
     except (Unwritable, BrokenPipeError) as error:
-        why = error if isinstance(error, Unwritable) else "nobody reads standard output"
-        mend = f"edgebroker passwd {shlex.join([str(directory / 'users'), user])}"
+        cause = error if isinstance(error, Unwritable) else "nobody reads standard output"
+        remedy = f"edgebroker passwd {shlex.join([str(directory / 'users'), user])}"
         raise Refused(
-            f"all is made in {directory}, but the password of {user} is not shown: {why}; give another one: {mend}"
+            f"all is made in {directory}, but the password of {user} is not shown: {cause}; give another one: {remedy}"
         ) from error
 
 
 def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, password: str, client: str) -> None:
-    """Everything, in *folder*; it will be in *final*. Raises CannotMake, OSError."""
+    """Writes all files into *folder*, which will be moved to *final*. Raises OpensslFailed, OSError."""
     authority = Authority.make(folder, f"{node} authority")
     authority.server(folder, hosts)
     (folder / "clients").mkdir()
@@ -97,14 +97,14 @@ def make(folder: Path, final: Path, node: str, hosts: list[str], user: str, pass
     users = PasswordFile().with_user(make_user(user, password, secrets.token_bytes(SALT_BYTES), None))
     replace_private(folder / "users", str(users))
     (folder / "gateway.toml").write_text(settings_file(node, hosts), encoding="utf-8")
-    found = shutil.which("edgebroker")
-    program = [os.path.abspath(found)] if found else [sys.executable, "-P", "-m", "edgebroker"]
+    executable = shutil.which("edgebroker")
+    program = [os.path.abspath(executable)] if executable else [sys.executable, "-P", "-m", "edgebroker"]
     unit = unit_file(program, str(final), pwd.getpwuid(os.getuid()).pw_name)
     (folder / "edgebroker.service").write_text(unit, encoding="utf-8")
 
 
-def take_back(files: list[Path], folders: list[Path]) -> None:
-    """Leave nothing behind, as far as the disk lets us: of the *folders* those that are empty then."""
+def remove_created(files: list[Path], folders: list[Path]) -> None:
+    """Deletes *files*, and those of *folders* that are empty then, as far as the system permits."""
     for path in files:
         with suppress(OSError):
             path.unlink()
@@ -116,26 +116,26 @@ def take_back(files: list[Path], folders: list[Path]) -> None:
 def own_names() -> list[str]:
     """How this machine may be called from outside, and from itself."""
     name = socket.gethostname()
-    found = [name, f"{name}.local"] if HOST.fullmatch(name) and "." not in name else [name]
+    names = [name, f"{name}.local"] if HOST.fullmatch(name) and "." not in name else [name]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: the system only says which address it would use
-            found.append(probe.getsockname()[0])
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: this only asks which local address would be used
+            names.append(probe.getsockname()[0])
         except OSError:
             pass  # no network yet
-    return list(dict.fromkeys([*filter(HOST.fullmatch, found), "localhost", "127.0.0.1", "::1"]))
+    return list(dict.fromkeys([*filter(HOST.fullmatch, names), "localhost", "127.0.0.1", "::1"]))
 
 
 def own_node_name() -> str:
-    """This machine's name, if a node may be called so."""
+    """Returns this machine's name, if it is valid as a node's name."""
     name = socket.gethostname().partition(".")[0]
     return name if NAME.fullmatch(name) else "gateway"
 
 
 def report(directory: Path, hosts: list[str], user: str, password: str, client: str) -> str:
-    """What was made and what comes next, for people."""
-    at = "" if directory == Path() else f"{directory}/"
-    pair = f"{at}clients/{client}"
+    """Returns what was made and what comes next, for people."""
+    prefix = "" if directory == Path() else f"{directory}/"
+    pair = f"{prefix}clients/{client}"
     return f"""\
 made in {directory}:
   gateway.toml         settings: a listener for this machine (1883), one with TLS for devices (8883)
@@ -146,7 +146,7 @@ made in {directory}:
   data, delivery-log   what the gateway will write
   edgebroker.service   to start with the machine (systemd): its first lines say how
 next:
-  edgebroker check {at}gateway.toml
-  edgebroker run --config {at}gateway.toml
-  edgebroker sub -h {hosts[0]} --cafile {at}ca.crt -u {user} -P PASSWORD -t '#' -v
-  edgebroker pub -h {hosts[0]} --cafile {at}ca.crt --cert {pair}.crt --key {pair}.key -t a -m hello"""
+  edgebroker check {prefix}gateway.toml
+  edgebroker run --config {prefix}gateway.toml
+  edgebroker sub -h {hosts[0]} --cafile {prefix}ca.crt -u {user} -P PASSWORD -t '#' -v
+  edgebroker pub -h {hosts[0]} --cafile {prefix}ca.crt --cert {pair}.crt --key {pair}.key -t a -m hello"""

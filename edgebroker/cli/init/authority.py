@@ -1,7 +1,7 @@
-"""A certificate authority of one's own, made with the `openssl` program.
+"""A private certificate authority, made with the `openssl` program.
 
 Python's standard library can use certificates but not make them. `openssl` is on every Debian and Raspberry Pi OS
-(`ca-certificates` needs it), so a gateway installs nothing for what it does once.
+(`ca-certificates` needs it), so a gateway need not install anything for a task that it does once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from edgebroker.errors import EdgebrokerError
 
-AUTHORITY_DAYS = 3_650  # nobody visits a site for a new root sooner
-REVOCATION_DAYS = 3_650  # a list that has run out keeps all clients out, and nobody visits a site for a new one
-CERTIFICATE_DAYS = 825  # what phones and browsers accept of a private authority (Apple, HT210176)
+AUTHORITY_DAYS = 3_650  # nobody visits a site to replace a root sooner
+REVOCATION_DAYS = 3_650  # an expired list refuses all clients, and nobody visits a site for a new one
+CERTIFICATE_DAYS = 825  # the limit of phones and browsers for a private authority (Apple, HT210176)
 
 REQUEST = """\
 [req]
@@ -59,11 +59,11 @@ default_crl_days = {days}
 """
 PROBE_BYTES = 4_096
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-sha256"]
-"""P-256: a handshake costs 0.1 ms where RSA with 2,048 bits costs 1 ms, and every device knows it."""
+"""P-256: a handshake takes 0.1 ms, with RSA of 2,048 bits 1 ms, and every device supports it."""
 
 
 class OpensslFailed(EdgebrokerError):
-    """`openssl` is missing or failed; the message says what it said."""
+    """`openssl` is missing or failed; the message has its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Authority:
 
     @classmethod
     def make(cls, folder: Path, name: str, stem: str = "ca") -> Authority:
-        """A new authority called *name*: `STEM.crt` and `STEM.key` in *folder*. Raises CannotMake."""
+        """Makes an authority called *name*: `STEM.crt` and `STEM.key` in *folder*. Raises OpensslFailed."""
         pair = KeyPair(folder / f"{stem}.crt", folder / f"{stem}.key")
         with tempfile.TemporaryDirectory() as scratch:
             request = Path(scratch, "request")
@@ -90,59 +90,62 @@ class Authority:
             _openssl(
                 ["req", "-x509", "-config", str(request), "-extensions", "authority", *NEW_KEY],
                 ["-days", str(AUTHORITY_DAYS), "-keyout", str(pair.key), "-out", str(pair.certificate)],
-                making=[pair.key, pair.certificate],
+                outputs=[pair.key, pair.certificate],
             )
         pair.key.chmod(0o600)
         return cls(pair)
 
     def server(self, folder: Path, hosts: list[str], days: int = CERTIFICATE_DAYS, stem: str = "server") -> KeyPair:
-        """A certificate for a server that is called by *hosts*, names and addresses. Raises CannotMake."""
+        """Issues a certificate for a server with the names and addresses *hosts*. Raises OpensslFailed."""
         return self._issue(folder, stem, hosts[0], "server", [_alternative(host) for host in hosts], days)
 
     def client(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> KeyPair:
-        """A certificate for the client *name*: letters, digits, '.', '_' and '-'. Raises CannotMake."""
+        """Issues a certificate for the client *name*: letters, digits, '.', '_' and '-'. Raises OpensslFailed."""
         return self._issue(folder, name, name, "client", [f"DNS:{name}"], days)
 
     def gateway(self, folder: Path, name: str, days: int = CERTIFICATE_DAYS) -> KeyPair:
-        """A certificate for the gateway *name*, which dials its peers and is dialled by them. Raises CannotMake."""
+        """Issues a certificate for the gateway *name*, which dials its peers and is dialled by them. Raises
+        OpensslFailed.
+        """
         return self._issue(folder, name, name, "gateway", [f"DNS:{name}"], days)
 
     def revoke(self, folder: Path, certificates: list[Path]) -> Path:
-        """A new `ca.crl` in *folder*, with *certificates* and all that were revoked before. Raises CannotMake.
+        """Writes a new `ca.crl` into *folder*, with *certificates* and all revoked before. Raises OpensslFailed.
 
-        What was revoked is kept in `revoked.txt` beside it, the list's number in `revoked.number`, as `openssl` does.
+        `revoked.txt` beside it has all revoked certificates, `revoked.number` the number of the list, as `openssl`
+        requires.
         """
         index, number, revoked = (folder / name for name in ("revoked.txt", "revoked.number", "ca.crl"))
         index.touch(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".revoke-", dir=folder) as scratch:
-            config, made = Path(scratch, "config"), Path(scratch, "crl")
+            config, new_list = Path(scratch, "config"), Path(scratch, "crl")
             if not number.exists():
                 number.write_text("01\n")
             config.write_text(REVOCATION.format(index=index.resolve(), number=number.resolve(), days=REVOCATION_DAYS))
-            ours = ["-config", str(config), "-cert", str(self.pair.certificate), "-keyfile", str(self.pair.key)]
+            options = ["-config", str(config), "-cert", str(self.pair.certificate), "-keyfile", str(self.pair.key)]
             for certificate in certificates:
-                _openssl(["ca", *ours, "-revoke", str(certificate)])
-            _openssl(["ca", *ours, "-gencrl", "-out", str(made)])
-            os.replace(made, revoked)
+                _openssl(["ca", *options, "-revoke", str(certificate)])
+            _openssl(["ca", *options, "-gencrl", "-out", str(new_list)])
+            os.replace(new_list, revoked)
         return revoked
 
     def _issue(self, folder: Path, stem: str, name: str, kind: str, alternatives: list[str], days: int) -> KeyPair:
         pair = KeyPair(folder / f"{stem}.crt", folder / f"{stem}.key")
         with tempfile.TemporaryDirectory() as scratch:
             request, unsigned = Path(scratch, "request"), Path(scratch, "unsigned")
-            # X.520 allows 64 characters in a common name; who checks a server reads the alternative names.
+            # X.520 limits a common name to 64 characters; clients check a server's alternative names.
             request.write_text(REQUEST.format(name=name[:64], alternatives=",".join(alternatives)))
             _openssl(
                 ["req", "-new", "-config", str(request), *NEW_KEY],
                 ["-keyout", str(pair.key), "-out", str(unsigned)],
-                making=[pair.key, unsigned],
+                outputs=[pair.key, unsigned],
             )
             _openssl(
                 ["x509", "-req", "-in", str(unsigned), "-sha256", "-days", str(days)],
                 ["-CA", str(self.pair.certificate), "-CAkey", str(self.pair.key)],
                 ["-set_serial", str(secrets.randbits(127) | 1 << 126)],  # RFC 5280 section 4.1.2.2: at most 20 octets
                 ["-extfile", str(request), "-extensions", kind, "-out", str(pair.certificate)],
-                making=[pair.certificate],
+                outputs=[pair.certificate],
             )
         pair.key.chmod(0o600)
         return pair
@@ -155,23 +158,23 @@ def _alternative(host: str) -> str:
         return f"DNS:{host}"
 
 
-def _is_whole(pem: Path) -> bool:
+def _is_complete(pem: Path) -> bool:
     return pem.is_file() and pem.read_bytes().endswith(b"-----\n")
 
 
-def _openssl(*arguments: list[str], making: Sequence[Path] = ()) -> None:
-    """Raises CannotMake; OSError if the files *making* cannot be written."""
+def _openssl(*arguments: list[str], outputs: Sequence[Path] = ()) -> None:
+    """Runs openssl. Raises OpensslFailed; OSError if the files *outputs* cannot be written."""
     program = shutil.which("openssl")
     if program is None:
         raise OpensslFailed("openssl is not installed, and it makes the certificates; on Debian: apt install openssl")
-    command = [program, *(argument for part in arguments for argument in part)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if ended.returncode or not all(map(_is_whole, making)):
+    command = [program, *(argument for group in arguments for argument in group)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if completed.returncode or not all(map(_is_complete, outputs)):
         try:
-            for path in making:
-                path.write_bytes(bytes(PROBE_BYTES))  # of a full disk openssl says nothing, or something else
+            for path in outputs:
+                path.write_bytes(bytes(PROBE_BYTES))  # openssl does not report a full disk, or misleads about it
         finally:
-            for path in making:
+            for path in outputs:
                 path.unlink(missing_ok=True)
-        said = ended.stderr.strip().splitlines() or ["nothing"]
-        raise OpensslFailed(f"openssl {command[1]} failed and said: {said[-1]}")
+        messages = completed.stderr.strip().splitlines() or ["nothing"]
+        raise OpensslFailed(f"openssl {command[1]} failed and said: {messages[-1]}")

@@ -1,4 +1,4 @@
-"""The settings file and the systemd unit that `edgebroker init` writes, to be read and changed by people."""
+"""The settings file and the systemd unit that `edgebroker init` writes, for people to read and change."""
 
 from __future__ import annotations
 
@@ -139,16 +139,16 @@ STEPS_OF_ROOT = """\
 #   systemctl enable --now edgebroker"""
 
 FOLDERS: Final = ("data", "delivery-log")
-"""What a gateway writes, as SETTINGS names it."""
+"""Folders that a gateway with `SETTINGS` writes to."""
 
 
 def settings_file(node: str, hosts: list[str]) -> str:
-    """The text of `gateway.toml`."""
+    """Returns the text of `gateway.toml`."""
     return SETTINGS.format(node=node, hosts=", ".join(hosts))
 
 
 def unit_file(program: Sequence[str], folder: str, user: str) -> str:
-    """The text of `edgebroker.service`, for the words that start *program*. root is no user for a gateway."""
+    """Returns the text of `edgebroker.service`; *program*: the command that runs us. The gateway never runs as root."""
     file = shlex.quote(f"{folder}/edgebroker.service")
     steps = STEPS.format(file=file)
     if user == "root":
@@ -163,11 +163,11 @@ def unit_file(program: Sequence[str], folder: str, user: str) -> str:
 
 
 def _argument(text: str) -> str:
-    """One word of a command line in a unit (systemd.service(5), "Command lines")."""
+    """Returns one argument of a command line in a unit (systemd.service(5), "Command lines")."""
     return _word(text).replace("$", "$$")
 
 
 def _word(path: str) -> str:
-    """One word of a unit, whatever the user calls his folders (systemd.syntax(7), "Quoting")."""
+    """Returns one word of a unit, quoted if necessary (systemd.syntax(7), "Quoting")."""
     escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return escaped if _PLAIN.fullmatch(path) else f'"{escaped}"'

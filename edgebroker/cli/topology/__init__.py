@@ -18,7 +18,7 @@ from edgebroker import limits
 from edgebroker.cli import Refused
 from edgebroker.cli.check import refuse_file
 from edgebroker.cli.parameters import WordChoice
-from edgebroker.cli.topology.drawing import place, svg_drawing, text_drawing
+from edgebroker.cli.topology.drawing import gateway_lines, svg_drawing, text_drawing
 from edgebroker.cli.topology.toml_text import toml_text
 from edgebroker.overlay.topology.diff import TopologyDifference, difference
 from edgebroker.overlay.topology.draft import UPLINKS
@@ -30,7 +30,7 @@ from edgebroker.runtime.topology_file import NAME, load_topology
 
 
 def figures(topology: Topology) -> dict[str, Any]:
-    """What is shown for programs."""
+    """Returns the counts of a topology for programs."""
     scot = topology.scot
     inside, across = _connections(topology)
     return {
@@ -48,21 +48,21 @@ def figures(topology: Topology) -> dict[str, Any]:
         "tolerated_connections": topology.tolerated_connections,
         "gateways": [
             {
-                "name": one.name,
-                "number": one.number,
-                "site": one.site,
-                "cluster": one.cluster,
-                "positions": one.positions,
-                "neighbours": one.neighbours,
-                "peers": one.peers(),
+                "name": gateway.name,
+                "number": gateway.number,
+                "site": gateway.site,
+                "cluster": gateway.cluster,
+                "positions": gateway.positions,
+                "neighbours": gateway.neighbours,
+                "peers": gateway.peers(),
             }
-            for one in topology.gateways
+            for gateway in topology.gateways
         ],
     }
 
 
 def sentences(topology: Topology) -> Iterator[str]:
-    """What people read."""
+    """Yields the description of a topology for people."""
     scot = topology.scot
     inside, across = _connections(topology)
     gateways = len(topology.gateways)
@@ -81,23 +81,23 @@ def sentences(topology: Topology) -> Iterator[str]:
 def _tolerance(topology: Topology) -> str:
     if not topology.tolerated_gateways:
         return "one site: a gateway that fails divides the others, unless it stands at an end of the tree"
-    some = _count(topology.tolerated_gateways, "gateway")
+    tolerated = _count(topology.tolerated_gateways, "gateway")
     if topology.tolerated_connections:
-        some += f" or {_count(topology.tolerated_connections, 'connection')}"
-    return f"whichever {some} may fail: what is left stays joined"
+        tolerated += f" or {_count(topology.tolerated_connections, 'connection')}"
+    return f"whichever {tolerated} may fail: what is left stays joined"
 
 
 def _connections(topology: Topology) -> tuple[int, int]:
-    """(inside sites, between sites)."""
-    inside = sum(len(one.neighbours) for one in topology.gateways) // 2
-    return inside, sum(len(one.peers()) for one in topology.gateways) // 2 - inside
+    """Returns the number of connections (inside sites, between sites)."""
+    inside = sum(len(gateway.neighbours) for gateway in topology.gateways) // 2
+    return inside, sum(len(gateway.peers()) for gateway in topology.gateways) // 2 - inside
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-OVERLAY_PORT = 8884  # beside MQTT's 8883, which a gateway's devices may use
+OVERLAY_PORT = 8884  # next to 8883 of MQTT, which the gateway's devices may use
 
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
@@ -122,16 +122,16 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
     changes = difference(_load(old, as_json), topology) if old is not None else ()
     is_live = all(change.is_live for change in changes)
     if as_json:
-        told: dict[str, Any] = {"ok": True, "file": str(file)} | figures(topology)
+        answer: dict[str, Any] = {"ok": True, "file": str(file)} | figures(topology)
         if old is not None:
-            told |= {"changes": [asdict(change) for change in changes], "is_live": is_live}
-        click.echo(json.dumps(told))
+            answer |= {"changes": [asdict(change) for change in changes], "is_live": is_live}
+        click.echo(json.dumps(answer))
     else:
         click.echo(f"{file}: OK")
         for sentence in sentences(topology):
             click.echo(sentence)
         if old is not None:
-            _tell_changes(old, changes)
+            _print_changes(old, changes)
     sys.exit(0 if is_live else 1)
 
 
@@ -142,7 +142,7 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
 def show(file: Path, name: str | None, svg: Path | None) -> None:
     """Draw the topology in FILE: sites, gateways, the positions they hold; who dials whom, and where."""
     topology = _load(file)
-    for line in text_drawing(topology) if name is None else place(topology, topology.gateway(name)):
+    for line in text_drawing(topology) if name is None else gateway_lines(topology, topology.gateway(name)):
         click.echo(line)
     if svg is not None:
         try:
@@ -190,14 +190,14 @@ def plan_command(sites: str, gateways: str, federation: str, uplink: str, port: 
 
 
 def _load(file: Path, as_json: bool = False) -> Topology:
-    """The topology in *file*; or every mistake, and exit code 2."""
+    """Returns the topology in *file*; or prints every mistake, and exits with code 2."""
     try:
         return load_topology(file)
     except SettingsRefused as refused:
         refuse_file(file, refused, as_json)
 
 
-def _tell_changes(old: Path, changes: tuple[TopologyDifference, ...]) -> None:
+def _print_changes(old: Path, changes: tuple[TopologyDifference, ...]) -> None:
     click.echo(f"against {old}:" if changes else f"means the same as {old}, in every respect")
     for change in changes:
         click.echo(f"  {'live   ' if change.is_live else 'restart'}  {change.text}")
@@ -209,10 +209,10 @@ def _tell_changes(old: Path, changes: tuple[TopologyDifference, ...]) -> None:
 
 
 def _site_names(text: str) -> list[str]:
-    """The sites of `--sites`: a, b, c and so on if it is a number."""
+    """Returns the names of `--sites`: a, b, c and so on for a number."""
     names = text.split(",")
     if text.isdecimal() and text.isascii():
-        names = [chr(ord("a") + at) for at in range(min(int(text[:4]), limits.CLUSTERS_MAX + 1))]
+        names = [chr(ord("a") + index) for index in range(min(int(text[:4]), limits.CLUSTERS_MAX + 1))]
     if not 1 <= len(names) <= limits.CLUSTERS_MAX:
         raise click.UsageError(f"--sites: 1 to {limits.CLUSTERS_MAX} are possible")
     return names
@@ -220,9 +220,9 @@ def _site_names(text: str) -> list[str]:
 
 def _counts(text: str) -> list[int]:
     try:
-        counts = [int(one) for one in text.split(",")]
+        counts = [int(count) for count in text.split(",")]
     except ValueError as error:
         raise click.UsageError(f"--gateways {text!r}: numbers with ',' between, like 4,3,1") from error
-    if not all(1 <= one <= limits.POSITIONS_MAX for one in counts):
+    if not all(1 <= count <= limits.POSITIONS_MAX for count in counts):
         raise click.UsageError(f"--gateways: a site has 1 to {limits.POSITIONS_MAX}")
     return counts

@@ -1,6 +1,6 @@
 """Drawings of a topology: as text for a terminal, and as SVG for documents and browsers.
 
-Both have one row for each position of the tree, and every branch below the row that it hangs on.
+Both have one row for each position of the tree, and every branch below the row that it starts from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 
 @dataclass(frozen=True, slots=True)
 class PositionRow:
-    """A position, and the rails of the tree in front of it, one for each level: which go on below it."""
+    """A position, and the vertical lines in front of it, one for each level: whether the line continues below."""
 
     position: str
     parent: str | None
@@ -29,14 +29,14 @@ class PositionRow:
 
 
 def rows(factor: Factor) -> tuple[PositionRow, ...]:
-    """The tree hung up in its middle, so that it is no deeper than it must be."""
-    trunk = factor.trunk
-    return tuple(_below(factor, trunk[len(trunk) // 2], None, ()))
+    """Returns the tree with the middle of its longest path as root, so that it is as flat as possible."""
+    longest_path = factor.trunk
+    return tuple(_below(factor, longest_path[len(longest_path) // 2], None, ()))
 
 
 def _below(factor: Factor, position: str, parent: str | None, rails: tuple[bool, ...]) -> Iterator[PositionRow]:
     yield PositionRow(position, parent, rails)
-    branches = [one for one in factor.neighbours(position) if one != parent]
+    branches = [neighbour for neighbour in factor.neighbours(position) if neighbour != parent]
     for branch in branches:
         yield from _below(factor, branch, position, (*rails, branch != branches[-1]))
 
@@ -45,7 +45,7 @@ HOME = "*"
 
 
 def text_drawing(topology: Topology) -> Iterator[str]:
-    """A column for each site, and a row for each position with the gateways that hold it."""
+    """Yields a column for each site, and a row for each position with the gateways that hold it."""
     yield f"federation {topology.federation}, digest {topology.digest}"
     yield ""
     table = [
@@ -53,15 +53,15 @@ def text_drawing(topology: Topology) -> Iterator[str]:
         ["", *(site.uplink.kind for site in topology.sites)],
     ]
     for row in rows(topology.factor):
-        table.append([_branch(row), *(_held(topology, row.position, site.index) for site in topology.sites)])
+        table.append([_branch(row), *(_holder_text(topology, row.position, site.index) for site in topology.sites)])
     yield from aligned(table)
     yield ""
     yield "A column is a site: its gateways are joined as the positions are in the tree (aLinks). A row is a region:"
     yield f"the gateways that hold the position are joined with each other (iLinks). {HOME} is the home of a gateway."
 
 
-def place(topology: Topology, gateway: TopologyGateway) -> Iterator[str]:
-    """Where *gateway* stands, and its connections."""
+def gateway_lines(topology: Topology, gateway: TopologyGateway) -> Iterator[str]:
+    """Yields the place of *gateway* and its connections."""
     yield f"{gateway.name}: number {gateway.number}, at {gateway.site} ({gateway.cluster})"
     yield f"holds {', '.join(gateway.positions)}; its home is {gateway.home}"
     yield ""
@@ -74,7 +74,7 @@ def place(topology: Topology, gateway: TopologyGateway) -> Iterator[str]:
 
 
 def links(gateway: TopologyGateway, peer: str) -> str:
-    """What the connection with *peer* carries: an aLink, or iLinks by their regions."""
+    """Returns what the connection with *peer* carries: an aLink, or iLinks by their regions."""
     if peer in gateway.neighbours:
         return "aLink"
     region = [position for held in gateway.across.values() for position, holder in held.items() if holder == peer]
@@ -82,21 +82,21 @@ def links(gateway: TopologyGateway, peer: str) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Lines with columns as wide as their widest cell."""
+    """Returns lines with columns as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table)
 
 
 def _branch(row: PositionRow) -> str:
-    """The position behind the rails of the tree."""
+    """Returns the position behind the lines of the tree."""
     if not row.rails:
         return row.position
-    *before, goes_on = row.rails
-    rails = "".join("│  " if rail else "   " for rail in before)
-    return f"{rails}{'├─ ' if goes_on else '└─ '}{row.position}"
+    *outer, has_sibling = row.rails
+    rails = "".join("│  " if rail else "   " for rail in outer)
+    return f"{rails}{'├─ ' if has_sibling else '└─ '}{row.position}"
 
 
-def _held(topology: Topology, position: str, cluster: int) -> str:
+def _holder_text(topology: Topology, position: str, cluster: int) -> str:
     holder = topology.holder(position, cluster)
     return holder + HOME * (topology.gateway(holder).home == position)
 
@@ -104,15 +104,15 @@ def _held(topology: Topology, position: str, cluster: int) -> str:
 TOP, ROW, STEP = 128, 52, 34
 """Pixels: above the first row, between rows, and between levels of the tree."""
 GAP: Final = 28
-"""Between columns."""
+"""Pixels between columns."""
 LETTER: Final = 7.2
-"""How wide a letter of a name is, about."""
+"""Approximate width of a character of a name."""
 WIDTH_MIN: Final = 780
-"""What the legend needs."""
+"""Width of the legend."""
 SHAPE: Final = 26
-"""How thick a gateway's shape is."""
+"""Thickness of a gateway's shape."""
 COLOURS: Final = ("#bfe3d0", "#c9dbf5", "#f6d9b8", "#e3d2f0", "#f5cdd2", "#d6e8b4", "#bfe6ea", "#ecdfb0")
-"""Of the gateways of a site, in turn."""
+"""Colours of the gateways of a site, in turn."""
 STYLE: Final = (
     "text{font:13px system-ui,sans-serif;fill:#2b3440}.title{font-size:19px;font-weight:650}.small{font-size:12px;"
     "fill:#66717e}.site{font-size:15px;font-weight:600}.name{font-weight:550;paint-order:stroke;stroke:#fff;"
@@ -124,7 +124,7 @@ STYLE: Final = (
 
 
 def svg_drawing(topology: Topology) -> str:
-    """The drawing as one SVG document."""
+    """Returns the drawing as one SVG document."""
     tree = rows(topology.factor)
     depth = max(row.depth for row in tree)
     columns = _columns(topology, depth)
@@ -136,17 +136,17 @@ def svg_drawing(topology: Topology) -> str:
         f'<text class="title" x="24" y="38">{escape(topology.federation)}</text>',
         f'<text class="small" x="24" y="58">{_summary(topology)}</text>',
     ]
-    for at, row in enumerate(tree):
-        y = _y(at)
-        if _is_dark(at):
+    for index, row in enumerate(tree):
+        y = _y(index)
+        if _is_dark(index):
             parts.append(f'<rect class="band" x="12" y="{y - ROW / 2}" width="{width - 24}" height="{ROW}" rx="8"/>')
         parts.append(f'<text x="24" y="{y + 4}">{escape(row.position)}</text>')
     for site, (left, right) in zip(topology.sites, columns, strict=True):
         parts += _card(site, left, right, len(tree))
-    for at, row in enumerate(tree):
+    for index, row in enumerate(tree):
         if len(columns) > 1:
             start, end = (_x(column[0], row) for column in (columns[0], columns[-1]))
-            parts.append(f'<line class="i" x1="{start}" y1="{_y(at)}" x2="{end}" y2="{_y(at)}"/>')
+            parts.append(f'<line class="i" x1="{start}" y1="{_y(index)}" x2="{end}" y2="{_y(index)}"/>')
     for site, (left, _) in zip(topology.sites, columns, strict=True):
         parts += _cluster(topology, site.index, left, tree)
     parts += _legend(height - 34)
@@ -159,18 +159,20 @@ def _summary(topology: Topology) -> str:
         (len(topology.gateways), "gateway"),
         (len(topology.factor), "position"),
     )
-    said = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts]
-    return " · ".join([*said, f"digest {topology.digest}"])
+    texts = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts]
+    return " · ".join([*texts, f"digest {topology.digest}"])
 
 
 def _columns(topology: Topology, depth: int) -> list[tuple[float, float]]:
-    """(left, right) of each site: as wide as its names need."""
+    """Returns (left, right) of each site: as wide as its names need."""
     columns = []
     left = float(round(48 + LETTER * max(map(len, topology.factor.positions))))
     for site in topology.sites:
-        names = [len(one.name) for one in topology.gateways if one.cluster == site.index]
-        wide = max(STEP * depth + 66 + LETTER * max(names), 40 + LETTER * 1.15 * max(len(site.name), len(_about(site))))
-        columns.append((left, float(round(left + wide))))
+        names = [len(gateway.name) for gateway in topology.gateways if gateway.cluster == site.index]
+        needed = max(
+            STEP * depth + 66 + LETTER * max(names), 40 + LETTER * 1.15 * max(len(site.name), len(_about(site)))
+        )
+        columns.append((left, float(round(left + needed))))
         left = columns[-1][1] + GAP
     return columns
 
@@ -180,7 +182,7 @@ def _about(site: Site) -> str:
 
 
 def _card(site: Site, left: float, right: float, count: int) -> Iterator[str]:
-    """The frame of a site and its name."""
+    """Yields the frame of a site and its name."""
     width, height = right - left, 56 + ROW * count
     yield f'<rect class="card" x="{left}" y="{TOP - 56}" width="{width}" height="{height}" rx="12"/>'
     yield f'<text class="site" x="{left + 16}" y="{TOP - 32}">{escape(site.name)}</text>'
@@ -188,35 +190,35 @@ def _card(site: Site, left: float, right: float, count: int) -> Iterator[str]:
 
 
 def _cluster(topology: Topology, cluster: int, left: float, tree: Sequence[PositionRow]) -> Iterator[str]:
-    """The gateways of a site: shapes, then the tree upon them, then positions and names."""
-    where = {row.position: (_x(left, row), _y(at)) for at, row in enumerate(tree)}
+    """Yields the gateways of a site: shapes, then the tree upon them, then positions and names."""
+    points = {row.position: (_x(left, row), _y(index)) for index, row in enumerate(tree)}
     holders = {row.position: topology.holder(row.position, cluster) for row in tree}
     edges = [(row.parent, row.position) for row in tree if row.parent is not None]
-    gateways = [one for one in topology.gateways if one.cluster == cluster]
-    for at, gateway in enumerate(gateways):
-        within = [
-            _svg_branch(where[one], where[other])
-            for one, other in edges
-            if {holders[one], holders[other]} == {gateway.name}
+    gateways = [upper for upper in topology.gateways if upper.cluster == cluster]
+    for index, gateway in enumerate(gateways):
+        branches = [
+            _svg_branch(points[upper], points[lower])
+            for upper, lower in edges
+            if {holders[upper], holders[lower]} == {gateway.name}
         ]
-        x, y = where[gateway.home]
-        shape = " ".join([*within, f"M{x} {y}h.01"])
-        colour = COLOURS[at % len(COLOURS)]
+        x, y = points[gateway.home]
+        shape = " ".join([*branches, f"M{x} {y}h.01"])
+        colour = COLOURS[index % len(COLOURS)]
         yield f'<path class="hull" stroke="{colour}" stroke-width="{SHAPE}" d="{shape}"/>'
-    for one, other in edges:
-        kind = "in" if holders[one] == holders[other] else "a"
-        yield f'<path class="{kind}" d="{_svg_branch(where[one], where[other])}"/>'
+    for upper, lower in edges:
+        kind = "in" if holders[upper] == holders[lower] else "a"
+        yield f'<path class="{kind}" d="{_svg_branch(points[upper], points[lower])}"/>'
     homes = {gateway.home: gateway.name for gateway in gateways}
-    for at, (position, (x, y)) in enumerate(where.items()):
+    for index, (position, (x, y)) in enumerate(points.items()):
         yield f'<circle class="{"home" if position in homes else "held"}" cx="{x}" cy="{y}" r="5.5"/>'
         if position in homes:
-            kind = "name dark" if _is_dark(at) else "name"
+            kind = "name dark" if _is_dark(index) else "name"
             yield f'<text class="{kind}" x="{x + SHAPE / 2 + 6}" y="{y + 4.5}">{escape(homes[position])}</text>'
 
 
 def _legend(y: float) -> Iterator[str]:
-    """What the signs mean."""
-    signs = (
+    """Yields the legend."""
+    entries = (
         (f'<path class="hull" stroke="{COLOURS[0]}" stroke-width="18" d="M30 {y}h18"/>', "gateway"),
         (f'<circle class="home" cx="38" cy="{y}" r="5.5"/>', "its home"),
         (f'<circle class="held" cx="38" cy="{y}" r="5.5"/>', "position it holds too"),
@@ -224,8 +226,8 @@ def _legend(y: float) -> Iterator[str]:
         (f'<path class="i" d="M24 {y}h28"/>', "iLinks: each of the row with each"),
     )
     x = 0.0
-    for sign, meaning in signs:
-        yield f'<g transform="translate({x:g} 0)">{sign}<text class="small" x="62" y="{y + 4}">{meaning}</text></g>'
+    for symbol, meaning in entries:
+        yield f'<g transform="translate({x:g} 0)">{symbol}<text class="small" x="62" y="{y + 4}">{meaning}</text></g>'
         x += 62 + 6.2 * len(meaning)
 
 
@@ -233,15 +235,15 @@ def _x(left: float, row: PositionRow) -> float:
     return left + 30 + STEP * row.depth
 
 
-def _y(at: int) -> float:
-    return TOP + ROW / 2 + ROW * at
+def _y(index: int) -> float:
+    return TOP + ROW / 2 + ROW * index
 
 
-def _is_dark(at: int) -> bool:
-    return at % 2 == 0
+def _is_dark(index: int) -> bool:
+    return index % 2 == 0
 
 
 def _svg_branch(above: tuple[float, float], below: tuple[float, float]) -> str:
-    """Down from one position, and with a bend to the right to the other."""
+    """Returns a path down from one position, with a bend to the right to the other."""
     (x, y), (to_x, to_y) = above, below
     return f"M{x} {y}V{to_y - 14}Q{x} {to_y} {x + 14} {to_y}H{to_x}"

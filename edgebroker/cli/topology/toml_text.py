@@ -1,4 +1,4 @@
-"""A draft of a topology, written as a TOML file."""
+"""Writes a draft of a topology as a TOML file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from edgebroker.overlay.topology.topology import Topology
 
 
 def toml_text(draft: TopologyDraft) -> str:
-    """The whole file, with what is to be done with it."""
+    """Returns the whole file, with instructions in comments."""
     return "\n".join(_lines(draft)) + "\n"
 
 
 def _lines(draft: TopologyDraft) -> Iterator[str]:
     topology = Topology(draft)
-    most = max(len(one.positions) * (len(topology.sites) - 1) for one in topology.gateways)
-    peers = max(len(one.peers()) for one in topology.gateways)
+    i_links = max(len(gateway.positions) * (len(topology.sites) - 1) for gateway in topology.gateways)
+    peers = max(len(gateway.peers()) for gateway in topology.gateways)
     yield "# The same file lies on every gateway of the federation; docs/topology.md explains every key."
     longest = topology.scot.diameter
-    yield f"# No way is longer than {longest} links; no gateway has more than {peers} connections and {most} iLinks."
+    yield f"# No way is longer than {longest} links; no gateway has more than {peers} connections and {i_links} iLinks."
     yield "# Write the addresses at which gateways reach each other, where names are not enough, and then run:"
     yield "#     edgebroker topology check FILE"
     yield from _table("[federation]", {"name": draft.federation})
@@ -53,13 +53,13 @@ def _link(link: DraftLink) -> dict[str, object]:
 
 
 def _addresses(addresses: Sequence[Address]) -> dict[str, object]:
-    """One as it is, several as a list."""
+    """Returns one address as it is, several as a list."""
     texts = [str(address) for address in addresses]
     return {"address": texts[0] if len(texts) == 1 else texts} if texts else {}
 
 
 def _table(header: str, values: dict[str, object]) -> Iterable[str]:
-    """Strings, numbers and lists of strings are in JSON as they are in TOML."""
+    """Yields a table; strings, numbers and lists of strings have the same form in JSON and TOML."""
     yield ""
     yield header
     for key, value in values.items():

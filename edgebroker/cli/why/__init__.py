@@ -1,4 +1,4 @@
-"""`edgebroker why`: where a message is, who got it, and why somebody did not."""
+"""`edgebroker why`: shows where a message is, who received it, and why others did not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.parameters import ExistingPath
-from edgebroker.cli.why.account import WRITTEN, as_object, lines
+from edgebroker.cli.why.account import LOG_DELAY, as_object, lines
 from edgebroker.cli.why.trail import LogSet, MessageQuery
 from edgebroker.runtime.settings import Settings
 
@@ -47,22 +47,22 @@ def command(
     Exit code 0 if everybody who was to get it has it, 1 if somebody has not or nothing is known of it, 2 if no log can
     be read.
     """
-    wanted = MessageQuery.parse(message, client, topic)
+    query = MessageQuery.parse(message, client, topic)
     logs = LogSet(folders or (_log_of(config),))
-    found = logs.trails(wanted, last)
-    for trail in found:
+    trails = logs.trails(query, last)
+    for trail in trails:
         if as_json:
             click.echo(json.dumps(as_object(trail), ensure_ascii=False))
         else:
             click.echo("\n".join(lines(trail, logs.nodes())))
-    if not found:
-        read = ", ".join(sorted(logs.nodes())) or "nobody"
-        click.echo(f"no such message in the logs of {read}; {WRITTEN}, and QoS 0 may be sampled", err=True)
-    sys.exit(2 if logs.log_reader.unreadable else 0 if found and all(trail.has_arrived for trail in found) else 1)
+    if not trails:
+        nodes = ", ".join(sorted(logs.nodes())) or "nobody"
+        click.echo(f"no such message in the logs of {nodes}; {LOG_DELAY}, and QoS 0 may be sampled", err=True)
+    sys.exit(2 if logs.log_reader.unreadable else 0 if trails and all(trail.has_arrived for trail in trails) else 1)
 
 
 def _log_of(config: Path | None) -> Path:
-    """The delivery log that the settings in *config* name. Raises Refused."""
+    """Returns the delivery log that the settings in *config* name. Raises Refused."""
     if config is None:
         raise click.UsageError("which log? Give --log DIR, or --config FILE")
     folder = Settings.load(config, apart=True).log.dir

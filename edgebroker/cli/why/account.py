@@ -1,4 +1,4 @@
-"""A trail in words: one line for each event of a message, and a sentence for each cause (docs/fates.md)."""
+"""Describes a trail: a line for each event of a message, and a sentence for each cause (docs/fates.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from edgebroker.cli.display import harmless
-from edgebroker.cli.log import named
+from edgebroker.cli.log import name_of
 from edgebroker.cli.why.trail import NO_EVENT, MessageTrail, TrailCopy, TrailStop
 from edgebroker.log_schema import Cause, Fate
 
@@ -33,83 +33,83 @@ SENTENCES: Final[dict[Cause, str]] = {
 
 
 def sentence(cause: int) -> str:
-    """What *cause*, a number of the log, means; also one that a newer gateway wrote."""
+    """Returns the meaning of *cause*, a number in the log; also of one that a newer gateway wrote."""
     try:
         return SENTENCES[Cause(cause)]
     except (ValueError, KeyError):
         return f"cause {cause}, which this program does not know"
 
 
-WRITTEN = "a gateway writes its log when a minute is over, or a block is full"
+LOG_DELAY = "a gateway writes its log when a minute is over, or a block is full"
 
 
 def lines(trail: MessageTrail, nodes: Set[str]) -> Iterator[str]:
-    """The trail for people. *nodes*: the gateways whose logs were read."""
+    """Yields the trail for people. *nodes*: the gateways whose logs were read."""
     first = trail.stops[0]
     name = f"message {first.boot}/{first.number}" if trail.event == NO_EVENT else f"event {_event(trail)}"
-    traced = f", trace {first.trace_id}" if first.trace_id else ""
+    trace = f", trace {first.trace_id}" if first.trace_id else ""
     day = _day(first.at_us)
-    what = f"published {first.payload_bytes} bytes to {harmless(first.topic)}, QoS {first.qos}{traced}"
-    yield f"{name}: {harmless(first.publisher)} {what}, on {day} (UTC)"
+    text = f"published {first.payload_bytes} bytes to {harmless(first.topic)}, QoS {first.qos}{trace}"
+    yield f"{name}: {harmless(first.publisher)} {text}, on {day} (UTC)"
     width = max(len(stop.node) for stop in trail.stops)
     for stop in trail.stops:
-        for at_us, what in happened(stop, is_first=stop is first):
-            on = "" if _day(at_us) == day else f"on {_day(at_us)}: "
-            yield f"  {_clock(at_us)}  {stop.node:{width}}  {on}{what}"
-        for what in unknown(stop):
-            yield f"  {'':15}  {stop.node:{width}}  {what}"
+        for at_us, text in recorded_events(stop, is_first=stop is first):
+            date_note = "" if _day(at_us) == day else f"on {_day(at_us)}: "
+            yield f"  {_clock(at_us)}  {stop.node:{width}}  {date_note}{text}"
+        for text in open_copies(stop):
+            yield f"  {'':15}  {stop.node:{width}}  {text}"
     for peer in trail.unlogged_gateways():
-        lacking = f"its log says nothing of it: {WRITTEN}"
-        why = lacking if peer in nodes else "its log is not here: add it with --log DIR"
-        yield f"  {'':15}  {peer:{width}}  has it; {why}"
+        incomplete = f"its log says nothing of it: {LOG_DELAY}"
+        reason = incomplete if peer in nodes else "its log is not here: add it with --log DIR"
+        yield f"  {'':15}  {peer:{width}}  has it; {reason}"
 
 
-def happened(stop: TrailStop, *, is_first: bool) -> Iterator[tuple[int, str]]:
-    """What the log of one gateway says, each with its instant."""
-    how = "accepted" if is_first else "came from another gateway"
+def recorded_events(stop: TrailStop, *, is_first: bool) -> Iterator[tuple[int, str]]:
+    """Yields the events in the log of one gateway, each with its time."""
+    origin = "accepted" if is_first else "came from another gateway"
     if stop.copies:
-        yield stop.at_us, f"{how}, as message {stop.boot}/{stop.number}; {_copies(stop.copies)}"
+        yield stop.at_us, f"{origin}, as message {stop.boot}/{stop.number}; {_copies(stop.copies)}"
     else:
-        nobody = "for nobody" if stop.event == NO_EVENT else "no other gateway wants it, and for nobody here"
-        yield stop.at_us, f"{how}, as message {stop.boot}/{stop.number}; {nobody}: {sentence(stop.filtered)}"
-    for end in sorted(stop.ends, key=lambda one: one.at_us):
-        yield end.at_us, ended(end)
+        no_receiver = "for nobody" if stop.event == NO_EVENT else "no other gateway wants it, and for nobody here"
+        yield stop.at_us, f"{origin}, as message {stop.boot}/{stop.number}; {no_receiver}: {sentence(stop.filtered)}"
+    for copy in sorted(stop.ends, key=lambda copy: copy.at_us):
+        yield copy.at_us, copy_line(copy)
 
 
-def ended(end: TrailCopy) -> str:
-    """What became of a copy."""
-    who = f"gateway {end.peer}" if end.peer else end.subscriber + (f" ({end.filter})" if end.filter else "")
-    who = harmless(who)
-    after = f" after {end.wait_us / 1_000:,.1f} ms"
-    if end.fate == Fate.DELIVERED:
-        return f"{who} has it{after}"
-    if end.fate == Fate.EXPIRED:
-        return f"expired while it waited for {who}{after}"
-    if end.fate == Fate.DROPPED:
-        return f"dropped for {who}{after}: {sentence(end.cause)} ({named('cause', end.cause)})"
-    if end.fate == Fate.QUEUED:
-        return f"waited for {who} when the run ended: it is kept if the gateway keeps anything"
-    return f"{named('fate', end.fate)} for {who}{after}"
+def copy_line(copy: TrailCopy) -> str:
+    """Returns the fate of a copy."""
+    receiver = f"gateway {copy.peer}" if copy.peer else copy.subscriber + (f" ({copy.filter})" if copy.filter else "")
+    receiver = harmless(receiver)
+    duration = f" after {copy.wait_us / 1_000:,.1f} ms"
+    if copy.fate == Fate.DELIVERED:
+        return f"{receiver} has it{duration}"
+    if copy.fate == Fate.EXPIRED:
+        return f"expired while it waited for {receiver}{duration}"
+    if copy.fate == Fate.DROPPED:
+        return f"dropped for {receiver}{duration}: {sentence(copy.cause)} ({name_of('cause', copy.cause)})"
+    if copy.fate == Fate.QUEUED:
+        return f"waited for {receiver} when the run ended: it is kept if the gateway keeps anything"
+    return f"{name_of('fate', copy.fate)} for {receiver}{duration}"
 
 
-def unknown(stop: TrailStop) -> Iterator[str]:
-    """What the log of one gateway does not say."""
+def open_copies(stop: TrailStop) -> Iterator[str]:
+    """Yields which copies have no fate in the log of one gateway."""
     if not stop.open:
         return
     if stop.waiting:
-        who = ", ".join(
+        receivers = ", ".join(
             f"{name.replace(':', ' ')} (one of {count:,})" if count > 1 else name.replace(":", " ")
             for name, count in sorted(stop.waiting.items())
         )
-        yield f"waits, or has no end in the log: {_copies(stop.open)}, for {harmless(who)}"
+        yield f"waits, or has no end in the log: {_copies(stop.open)}, for {harmless(receivers)}"
     else:
         yield f"{_copies(stop.open)} without an end in the log"
     if not stop.is_over:
-        yield f"the run goes on or was cut short; {WRITTEN}"
+        yield f"the run goes on or was cut short; {LOG_DELAY}"
 
 
 def as_object(trail: MessageTrail) -> dict[str, Any]:
-    """The trail for programs."""
+    """Returns the trail for programs."""
     first = trail.stops[0]
     return {
         "event": None if trail.event == NO_EVENT else _event(trail),
@@ -130,18 +130,18 @@ def _stop_object(stop: TrailStop) -> dict[str, Any]:
         "message": f"{stop.boot}/{stop.number}",
         "unix_us": stop.at_us,
         "copies": stop.copies,
-        "filtered": named("cause", stop.filtered) if not stop.copies else None,
+        "filtered": name_of("cause", stop.filtered) if not stop.copies else None,
         "ends": [
             {
-                "unix_us": end.at_us,
-                "subscriber": end.subscriber,
-                "filter": end.filter,
-                "fate": named("fate", end.fate),
-                "cause": named("cause", end.cause) if end.cause else None,
-                "why": sentence(end.cause) if end.cause else None,
-                "wait_us": end.wait_us,
+                "unix_us": copy.at_us,
+                "subscriber": copy.subscriber,
+                "filter": copy.filter,
+                "fate": name_of("fate", copy.fate),
+                "cause": name_of("cause", copy.cause) if copy.cause else None,
+                "why": sentence(copy.cause) if copy.cause else None,
+                "wait_us": copy.wait_us,
             }
-            for end in stop.ends
+            for copy in stop.ends
         ],
         "open": stop.open,
         "waiting_for": stop.waiting,
@@ -158,7 +158,7 @@ def _copies(count: int) -> str:
 
 
 def _moment(unix_us: int) -> datetime | None:
-    """None if no calendar has it: a gateway's clock may say anything."""
+    """Returns the time; None if no calendar has it: a gateway's clock may have any value."""
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=unix_us)
     except OverflowError:
@@ -166,12 +166,12 @@ def _moment(unix_us: int) -> datetime | None:
 
 
 def _clock(unix_us: int) -> str:
-    """The time of day, in UTC: 08:19:53.123456."""
+    """Returns the time of day, in UTC: 08:19:53.123456."""
     moment = _moment(unix_us)
     return f"{'?':15}" if moment is None else f"{moment:%H:%M:%S.%f}"
 
 
 def _day(unix_us: int) -> str:
-    """2026-11-23"""
+    """Returns the date: 2026-11-23."""
     moment = _moment(unix_us)
     return "an unknown day" if moment is None else moment.date().isoformat()

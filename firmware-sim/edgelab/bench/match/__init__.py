@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.call_durations import collector_off
+from edgebroker.cli.call_durations import garbage_collection_off
 from edgebroker.cli.parameters import ExistingPath
 from edgebroker.cli.subscription_file import JsonLinesFile, LineInvalid, install
 from edgebroker.limits import LINKS_MAX
@@ -71,7 +71,7 @@ def measure(tree: Pst, subscriptions: Path, events: Path, links: int | None, rou
     size = max(1, subscriptions.stat().st_size)
     reading = JsonLinesFile(subscriptions, progress.remark)
     try:
-        with collector_off():
+        with garbage_collection_off():
             installed = install(
                 tree,
                 reading.subscriptions(links),
