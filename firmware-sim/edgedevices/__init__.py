@@ -1,6 +1,6 @@
 """MQTT devices to test a gateway with: simulated fleets, this machine's telemetry, recorded CSV files.
 
-The errors of the package stand here: each ends the command with one line and exit code 2.
+The errors of the package are defined here: each ends the command with one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from edgebroker.errors import EdgebrokerError
 
 
 class DeviceError(EdgebrokerError):
-    """Base of the errors the command line shows as one line."""
+    """Base class of errors that the command line shows as one line."""
 
 
 class BrokerUnreachable(DeviceError):
-    """No device got a connection; the message names the address and the last reason heard."""
+    """No device could connect; the message names the address and the last reason."""
 
 
 class InputInvalid(DeviceError):
-    """A file, column, placeholder or address given by the user cannot be used."""
+    """A file, column, placeholder or address given by the user is invalid."""

@@ -1,4 +1,4 @@
-"""The command `edgedevices`. Exit codes: 0 all well, 1 some messages failed, 2 usage, unreadable input or no broker."""
+"""The command `edgedevices`. Exit codes: 0 success, 1 some messages failed, 2 usage, unreadable input or no broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DeviceCommands(click.Group):
-    """A package that is not installed is one clear line, whichever command needs it."""
+    """Reports a package that is not installed in one line, whichever command needs it."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -117,7 +117,11 @@ def fleet(
         for device in plan.build()
     ]
     _run(
-        members, {"profile": profile, "devices": devices, "seed": seed}, seed=seed, dropped_every=reconnect_every, **how
+        members,
+        {"profile": profile, "devices": devices, "seed": seed},
+        seed=seed,
+        dropped_every=reconnect_every,
+        **how,
     )
 
 
@@ -131,7 +135,14 @@ def fleet(
 @click.option("--retain", is_flag=True, help="Publish retained.")
 @common
 def host(
-    topic_prefix: str, every: float, seconds: float | None, qos: int, payload: str, mqtt: str, retain: bool, **how: Any
+    topic_prefix: str,
+    every: float,
+    seconds: float | None,
+    qos: int,
+    payload: str,
+    mqtt: str,
+    retain: bool,
+    **how: Any,
 ) -> None:
     """Publish this machine's real telemetry: processor, memory, disk, network, temperatures."""
     from edgedevices.message import PayloadForm, is_publishable
@@ -162,7 +173,7 @@ def host(
 @click.option("--payload", type=click.Choice(["json", "cbor"]), help="CSV [default: json].")
 @click.option("--retain", is_flag=True, help="CSV: publish retained.")
 @common
-def replay(file: Path, **how: Any) -> None:
+def replay(file: Path, **options: Any) -> None:
     """Publish what a file holds, at the pace at which it was recorded.
 
     FILE is a recording of `edgedevices record`, whose messages keep topic, payload, QoS, RETAIN flag and client; or
@@ -172,9 +183,9 @@ def replay(file: Path, **how: Any) -> None:
 
     with one_line():
         if is_recording(file):
-            replay_recording(file, **only(how, CSV_ALONE, f"{file} is a recording"))
+            replay_recording(file, **only(options, CSV_ALONE, f"{file} is a recording"))
         else:
-            _replay_csv(file, **only(how, RECORDING_ALONE, f"{file} is no recording"))
+            _replay_csv(file, **only(options, RECORDING_ALONE, f"{file} is no recording"))
 
 
 def _replay_csv(
@@ -192,30 +203,40 @@ def _replay_csv(
     form = PayloadForm(payload or "json")
     source = CsvReplay(rows, name, topic, names, speed, limit, 1 if qos is None else qos, form, retain)
     if source.due_us is None:
-        first = f"; line {rows.bad_rows[0][0]}: {rows.bad_rows[0][1]}" if rows.bad_rows else ""
-        raise InputInvalid(f"{file} has no usable row{first}")
+        first_bad = f"; line {rows.bad_rows[0][0]}: {rows.bad_rows[0][1]}" if rows.bad_rows else ""
+        raise InputInvalid(f"{file} has no usable row{first_bad}")
 
-    def account() -> dict[str, Any]:
-        first = [{"line": line, "reason": reason} for line, reason in rows.bad_rows[:5]]
-        for bad in first:
-            click.echo(f"edgedevices: {file} line {bad['line']}: {bad['reason']}", err=True)
-        return {"rows": rows.rows_read, "bad_rows": rows.bad_count, "first_bad": first, "late_rows": source.late_rows}
+    def row_counts() -> dict[str, Any]:
+        first_bad = [{"line": line, "reason": reason} for line, reason in rows.bad_rows[:5]]
+        for row in first_bad:
+            click.echo(f"edgedevices: {file} line {row['line']}: {row['reason']}", err=True)
+        return {
+            "rows": rows.rows_read,
+            "bad_rows": rows.bad_count,
+            "first_bad": first_bad,
+            "late_rows": source.late_rows,
+        }
 
-    _run_one(source, name, mqtt, {"file": str(file)}, account, **how)
+    _run_one(source, name, mqtt, {"file": str(file)}, row_counts, **how)
 
 
 def _run_one(
-    source: Any, name: str, mqtt: str, about: dict[str, Any], account: Callable[[], dict[str, Any]] = dict, **how: Any
+    source: Any,
+    name: str,
+    mqtt: str,
+    head: dict[str, Any],
+    tail: Callable[[], dict[str, Any]] = dict,
+    **how: Any,
 ) -> None:
     from edgedevices.session import DeviceDialect, DeviceIdentity
 
-    _run([(source, DeviceIdentity(name, DeviceDialect(mqtt)))], about, account, **how)
+    _run([(source, DeviceIdentity(name, DeviceDialect(mqtt)))], head, tail, **how)
 
 
 def _run(
     members: Sequence[tuple[MessageSource, DeviceIdentity]],
-    about: dict[str, Any],
-    account: Callable[[], dict[str, Any]] = dict,
+    head: dict[str, Any],
+    tail: Callable[[], dict[str, Any]] = dict,
     *,
     brokers: tuple[str, ...],
     drain: float,
@@ -226,34 +247,34 @@ def _run(
     dropped_every: float | None = None,
     **access: Any,
 ) -> None:
-    """Run *members*, print the summary, exit with the code that says how it went. account: asked at the end."""
+    """Runs *members*, prints the summary, and exits. head, tail: fields of the summary; tail is called at the end."""
     from edgedevices.broker import BrokerAddress, BrokerCredentials
-    from edgedevices.fleet import crew, deal_out, live
+    from edgedevices.fleet import deal_out, live, make_run
     from edgedevices.ledger import MessageLedger
     from edgedevices.progress import progress_for
 
     with one_line(), journal_file(journal) as file:
         addresses = [BrokerAddress.parse(broker) for broker in brokers]
-        allowed = BrokerCredentials.read(**access)
+        credentials = BrokerCredentials.read(**access)
         ledger = MessageLedger(file)
-        course = crew(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
-        live(course, addresses, progress_for(progress), access=allowed)
-    dealt: dict[str, list[str]] = {}
-    for name, address in deal_out(course.devices, addresses).items():
-        dealt.setdefault(str(address), []).append(name)
+        run = make_run(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
+        live(run, addresses, progress_for(progress), access=credentials)
+    devices_by_broker: dict[str, list[str]] = {}
+    for name, address in deal_out(run.devices, addresses).items():
+        devices_by_broker.setdefault(str(address), []).append(name)
     summary = {
-        **about,
+        **head,
         "broker": ", ".join(map(str, addresses)),
-        **({"dealt": dealt} if len(addresses) > 1 else {}),
-        "seconds": course.seconds,
-        "interrupted": course.interrupted,
-        "never_connected": course.never_connected,
+        **({"dealt": devices_by_broker} if len(addresses) > 1 else {}),
+        "seconds": run.seconds,
+        "interrupted": run.interrupted,
+        "never_connected": run.never_connected,
         **ledger.summary(),
-        **account(),
+        **tail(),
     }
     click.echo(json.dumps(summary) if as_json else in_words(summary))
     is_torn = file is not None and file.is_broken
-    sys.exit(EXIT_FAILED if ledger.failed.total() or course.never_connected or is_torn else 0)
+    sys.exit(EXIT_FAILED if ledger.failed.total() or run.never_connected or is_torn else 0)
 
 
 if __name__ == "__main__":

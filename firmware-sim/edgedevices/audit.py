@@ -1,4 +1,4 @@
-"""What a subscriber heard against what devices were promised: all that was acknowledged, in order, only QoS 1 twice."""
+"""Compares what a subscriber received with what the broker acknowledged: everything, in order, only QoS 1 twice."""
 
 from __future__ import annotations
 
@@ -14,51 +14,53 @@ EXAMPLES_MAX: Final = 5
 
 
 class MessageMark:
-    """What is known of one message. Whole numbers: an IntFlag keeps every combination that it ever had."""
+    """Facts about one message. Integers, because an IntFlag keeps every combination that it ever had."""
 
     SAID: Final = 1
     OWED: Final = 2
-    """It was acknowledged (QoS 1 or 2)."""
+    """Acknowledged (QoS 1 or 2)."""
     HEARD: Final = 4
     ONCE: Final = 8
-    """It was said at QoS 2, so it may be heard once only."""
+    """Published at QoS 2, so it must be received only once."""
     AGAIN: Final = 16
-    """The session was lost in between: it was said twice."""
+    """Published twice, because the session was lost."""
     LIGHT: Final = 32
-    """It was said at QoS 0: once, so it may be heard once only."""
+    """Published at QoS 0, once, so it must be received only once."""
 
 
 NUMBER: Final = 64
-"""Until a message is heard, its number times this stands above its marks: small numbers cost no memory of their own."""
+"""Until a message is received, its number times this is stored above its marks: small integers use no memory of their
+own.
+"""
 
 
 ONLY: Final = (MessageMark.LIGHT, 0, MessageMark.ONCE)
-"""What the QoS says of hearing a message again."""
+"""Marks of the QoS."""
 
 
 class DeliveryAudit:
-    """Knows messages by a digest of their payloads, which name device and number: 100 bytes of memory for each."""
+    """Keeps a digest of each payload, which names device and number: 100 bytes of memory for each."""
 
     def __init__(self) -> None:
         self._marks: dict[bytes, int] = {}
-        self._names: dict[bytes, str] = {}  # of what is owed and was not heard: a handful at any time
+        self._names: dict[bytes, str] = {}  # of acknowledged messages that are not received yet: a few at any time
         self._latest: dict[str, int] = {}  # topic -> number: every device has a topic of its own
         self._late: list[str] = []
         self.received = 0
-        """Messages that arrived, whatever they were; retained ones are not counted."""
+        """Messages received, of any device; retained ones are not counted."""
         self.foreign = 0
-        """Messages that no device of ours said."""
+        """Messages that none of our devices published."""
         self.doubled = 0
-        """QoS 2 messages that came again."""
+        """QoS 2 messages received again."""
         self.doubled_qos_0 = 0
-        """QoS 0 messages that came again: nobody sends them twice."""
+        """QoS 0 messages received again: no broker sends them twice."""
         self.disordered = 0
-        """Messages that came for the first time after a later one of the same device (MQTT-4.6.0-6)."""
+        """Messages received first after a later one of the same device (MQTT-4.6.0-6)."""
         self.repeated = 0
-        """Messages that came again and may: QoS 1, or said twice because a session was lost."""
+        """Messages received again and permitted: QoS 1, or published twice because a session was lost."""
 
     def record_published(self, message: DeviceMessage, payload: bytes) -> None:
-        """A device sends *message* for the first time."""
+        """Records that a device publishes *message* for the first time."""
         if message.seq is not None:
             key = _key(payload)
             self._marks[key] = self._marks.get(key, message.seq * NUMBER) | MessageMark.SAID | ONLY[message.qos]
@@ -66,20 +68,20 @@ class DeliveryAudit:
                 self._names[key] = f"{message.device} {message.seq} (QoS {message.qos})"
 
     def record_acknowledged(self, payload: bytes) -> None:
-        """The broker has acknowledged the message."""
+        """Records that the broker acknowledged the message."""
         key = _key(payload)
         mark = self._marks.get(key)
         if mark is not None:
             self._marks[key] = mark | MessageMark.OWED
 
     def allow_duplicate(self, payload: bytes) -> None:
-        """The message is said again, by a device that cannot know whether it arrived."""
+        """Records that a device publishes the message again, because it cannot know whether it arrived."""
         key = _key(payload)
         if key in self._marks:
             self._marks[key] |= MessageMark.AGAIN
 
     def record_received(self, publish: Publish) -> None:
-        """The subscriber got *publish*."""
+        """Records that the subscriber received *publish*."""
         if publish.retain:
             return
         self.received += 1
@@ -91,7 +93,7 @@ class DeliveryAudit:
         if not mark & MessageMark.HEARD:
             self._marks[key] = mark % NUMBER | MessageMark.HEARD
             self._names.pop(key, None)
-            self._line_up(publish.topic, mark // NUMBER)
+            self._check_order(publish.topic, mark // NUMBER)
         elif mark & MessageMark.LIGHT:
             self.doubled_qos_0 += 1
         elif mark & MessageMark.ONCE and not mark & MessageMark.AGAIN:
@@ -99,7 +101,7 @@ class DeliveryAudit:
         else:
             self.repeated += 1
 
-    def _line_up(self, topic: str, number: int) -> None:
+    def _check_order(self, topic: str, number: int) -> None:
         latest = self._latest.get(topic, 0)
         if number >= latest:
             self._latest[topic] = number
@@ -110,11 +112,11 @@ class DeliveryAudit:
 
     @property
     def missing(self) -> list[str]:
-        """What was acknowledged and not heard, by device and number."""
+        """Acknowledged messages that were not received, by device and number."""
         return [name for key, name in self._names.items() if self._marks[key] & MessageMark.OWED]
 
     def summary(self) -> dict[str, object]:
-        """The audit as plain data, for `--json`."""
+        """Returns the audit as JSON values."""
         missing = self.missing
         owed = sum(1 for mark in self._marks.values() if mark & MessageMark.OWED)
         return {

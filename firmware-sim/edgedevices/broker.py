@@ -16,24 +16,24 @@ REACH_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """What `socket.connect` takes."""
+    """The resolved address for `socket.connect`."""
 
     family: int
     place: Any
     host: str
-    """By what name or address the user knows it: what a TLS certificate has to name."""
+    """The name or address that the user gave: a TLS certificate must be for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Host name or IP address, and TCP port."""
+    """A host name or IP address, and a TCP port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> BrokerAddress:
-        """Read `HOST`, `HOST:PORT` or `[IPV6]:PORT`. Raises InputInvalid."""
+        """Parses `HOST`, `HOST:PORT` or `[IPV6]:PORT`. Raises InputInvalid."""
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
             host, port = text, str(PORT)  # no port, or an IPv6 address without brackets
@@ -43,14 +43,14 @@ class BrokerAddress:
         return cls(host, int(port))
 
     def check_reachable(self) -> None:
-        """Open and close one TCP connection. Raises BrokerUnreachable with the system's reason."""
+        """Opens and closes a TCP connection. Raises BrokerUnreachable with the system's reason."""
         try:
             socket.create_connection((self.host, self.port), REACH_TIMEOUT_S).close()
         except OSError as error:
             raise BrokerUnreachable(f"cannot reach a broker at {self}: {error.strerror or error}") from error
 
     def endpoint(self) -> BrokerEndpoint:
-        """The address as the system dials it, resolved once. Raises BrokerUnreachable with the system's reason."""
+        """Resolves the address, once. Raises BrokerUnreachable with the system's reason."""
         try:
             family, _, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
         except OSError as error:
@@ -63,7 +63,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class BrokerCredentials:
-    """What every connection of a run presents. password: its text, as a file said it. tls: None is plain TCP."""
+    """The credentials of every connection of a run. password: the text of its file. tls: None is plain TCP."""
 
     username: str | None = None
     password: str | None = None
@@ -79,7 +79,9 @@ class BrokerCredentials:
         key: Path | None = None,
         tls: bool = False,
     ) -> BrokerCredentials:
-        """From files, so that no secret stands in a process list. ca: None is the system's. Raises InputInvalid."""
+        """Reads the credentials from files, so that no secret is in the list of processes. ca: None is the system's.
+        Raises InputInvalid.
+        """
         password = None
         if password_file is not None:
             if username is None:
@@ -96,7 +98,7 @@ class BrokerCredentials:
             context = ssl.create_default_context(cafile=None if ca is None else str(ca))
             if cert is not None:
                 context.load_cert_chain(cert, key)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             named = ", ".join(str(path) for path in (ca, cert, key) if path is not None)
             raise InputInvalid(f"cannot use {named or 'the certificates of this system'}: {reason(error)}") from error
         return cls(username, password, context)
@@ -107,5 +109,5 @@ ANYONE = BrokerCredentials()
 
 
 def reason(error: Exception) -> str:
-    """What the system said."""
+    """Returns the system's message for *error*."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,4 +1,4 @@
-"""A simulated device: a deterministic state machine that says what it publishes next, and when."""
+"""A simulated device: a deterministic state machine that decides what to publish next, and when."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edgedevices.sensors import Streams
 from edgedevices.session import DeviceDialect
 
 WORLD_SPEED = 60.0
-"""World seconds per second: doors open and bearings warm up within a run of seconds, a day passes in 24 minutes."""
+"""Simulated seconds per second: doors open and bearings warm up within a run of seconds, a day passes in 24 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceHabits:
-    """How a device publishes. rate: messages per second. messages_max, duration_us: where it ends (None: never)."""
+    """How a device publishes. rate: messages per second. messages_max, duration_us: when it stops (None: never)."""
 
     rate: float = 1.0
     form: PayloadForm = PayloadForm.JSON
@@ -30,11 +30,11 @@ class DeviceHabits:
     duration_us: Duration | None = None
     world_speed: float = WORLD_SPEED
     prefix: str = ""
-    """In front of the device's name and its topic, if it is not empty."""
+    """Prefix of the device's name and topic, if it is not empty."""
 
 
 class SimulatedDevice:
-    """One device. Same place, habits and seed: the same messages at the same due times, byte for byte."""
+    """One device. The same place, habits and seed give the same messages at the same times, byte for byte."""
 
     patient = False
 
@@ -46,7 +46,8 @@ class SimulatedDevice:
         self._timing = own.named("timing")
         self._instrument = profile.instrument(place.group, shared, own)
         self._period_us = SECOND / habits.rate
-        self._next_us: Duration = int(self._timing.random() * self._period_us)  # or all would speak in one breath
+        # otherwise all devices would publish at the same moments
+        self._next_us: Duration = int(self._timing.random() * self._period_us)
         self._seq = 0
 
     @property
@@ -57,7 +58,7 @@ class SimulatedDevice:
 
     @property
     def topic(self) -> str:
-        """Where it publishes."""
+        """The topic that it publishes to."""
         prefix = self.habits.prefix
         return f"{prefix}/{self.place.topic}" if prefix else self.place.topic
 
@@ -71,7 +72,7 @@ class SimulatedDevice:
         return self._next_us
 
     def emit(self) -> DeviceMessage:
-        """The message that is due, measured at its due time."""
+        """Returns the message that is due, measured at its due time."""
         due_us = self._next_us
         self._next_us += max(1, round(self._period_us * self._timing.uniform(0.9, 1.1)))
         self._seq += 1
@@ -94,9 +95,9 @@ T = TypeVar("T")
 
 
 def deal(count: int, kinds: Sequence[T], shares: Sequence[float], random: Random) -> list[T]:
-    """One kind per device: as many of each as its share says (largest remainder), in random order.
+    """Returns one kind per device: as many of each as its share (largest remainder), in random order.
 
-    Dealt and not drawn, so that a fleet of ten has a device of every kind whatever the seed.
+    Not drawn independently, so that a fleet of ten has a device of every kind whatever the seed.
     """
     exact = [count * share / sum(shares) for share in shares]
     whole = [int(number) for number in exact]
@@ -110,7 +111,7 @@ def deal(count: int, kinds: Sequence[T], shares: Sequence[float], random: Random
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """A fleet as the user asked for it; several forms, QoS levels or dialects are dealt out over the devices."""
+    """The options of a fleet; several payload forms, QoS levels or dialects are distributed over the devices."""
 
     profile: str
     devices: int
@@ -126,7 +127,7 @@ class FleetPlan:
     prefix: str = ""
 
     def build(self) -> list[SimulatedDevice]:
-        """The devices, in order of their number."""
+        """Returns the devices, in order of their number."""
         profile = PROFILES[self.profile]
         count = self.devices
         streams = Streams(f"{self.seed}/{self.profile}/deal")

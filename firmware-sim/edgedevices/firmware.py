@@ -1,6 +1,6 @@
-"""What a device's processor does: it boots, sleeps, measures and is updated, and one day it has no power any more.
+"""The state machine of a device's processor: it boots, sleeps, measures, is updated, and in the end has no power.
 
-The table is all there is to its states; what is absent from it cannot happen.
+The transition table is complete: what is absent from it cannot happen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from edgebroker.instants import MILLISECOND, Duration, Instant
 
 
 class FirmwareState(Enum):
-    """What the processor is doing."""
+    """States of the processor."""
 
     OFF = "off"
     """Not switched on yet."""
@@ -21,21 +21,21 @@ class FirmwareState(Enum):
     SLEEP = "sleep"
     SENSE = "sense"
     UPDATE = "update"
-    """It writes another firmware to its flash."""
+    """Writes another firmware to the flash."""
     EMPTY = "empty"
-    """The battery is: the device is gone."""
+    """The battery is empty: the device is off for ever."""
 
 
 class FirmwareEvent(Enum):
-    """What makes it do something else."""
+    """Events of the processor."""
 
     POWER = "power"
     DUE = "due"
     """A measurement is due."""
     ORDER = "order"
-    """Another firmware is to be had."""
+    """A new firmware image has arrived."""
     DONE = "done"
-    """What it was doing is finished."""
+    """The present activity is complete."""
     EMPTIED = "emptied"
 
 
@@ -56,38 +56,38 @@ NEXT: Final[dict[tuple[FirmwareState, FirmwareEvent], FirmwareState]] = {
 
 @dataclass(frozen=True, slots=True)
 class FirmwareTimes:
-    """How long things take."""
+    """Durations of the states."""
 
     boot_us: Duration = 500 * MILLISECOND
     sense_us: Duration = 20 * MILLISECOND
 
 
 INSTANT: Final = FirmwareTimes(0, 0)
-"""For what is no device at all: a file that is replayed."""
+"""For a file that is replayed, without boot and measurement."""
 
 
 class Firmware:
     """The processor of one device. `version` counts updates from 1."""
 
-    def __init__(self, pace: FirmwareTimes) -> None:
+    def __init__(self, times: FirmwareTimes) -> None:
         self.state = FirmwareState.OFF
         self.version = 1
         self.until: Instant | None = None
-        """When what it is doing is finished; None: it waits for something else."""
-        self._pace = pace
+        """When the present activity ends; None: it waits for an event."""
+        self._pace = times
 
     @property
     def runs(self) -> bool:
-        """Whether it can talk: it has booted, and is not busy with its own flash."""
+        """Whether it can use its radio: it has booted and does not write its flash."""
         return self.state in (FirmwareState.SLEEP, FirmwareState.SENSE)
 
-    def handle(self, cue: FirmwareEvent, now: Instant, length: Duration = 0) -> FirmwareState:
-        """Go on as the table says; *length* is how long an update takes. The state that was left.
+    def handle(self, event: FirmwareEvent, now: Instant, length: Duration = 0) -> FirmwareState:
+        """Makes the transition of the table. *length*: duration of an update. Returns the state before.
 
-        Raises KeyError for what the table does not have.
+        Raises KeyError for transitions that the table does not have.
         """
         before = self.state
-        self.state = NEXT[before, cue]
+        self.state = NEXT[before, event]
         lengths = {
             FirmwareState.BOOT: self._pace.boot_us,
             FirmwareState.SENSE: self._pace.sense_us,

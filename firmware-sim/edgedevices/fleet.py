@@ -1,4 +1,4 @@
-"""A run against real brokers: devices dealt to them in turn, limits on open files checked, progress shown."""
+"""A run against real brokers: assigns devices to them in turn, checks limits on open files, shows the progress."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from edgedevices.session import DeviceIdentity, DeviceSession
 from edgedevices.sockets import SocketWorld
 from edgedevices.station import Station, StationParts
 
-OWN: Final = 32
-"""What a process has open besides connections: terminal, journal, selector, libraries."""
+OTHER_FILES: Final = 32
+"""Open files besides connections: terminal, journal, selector, libraries."""
 
 
-def allow(connections: int) -> None:
-    """Let this process have that many connections: raise its soft limit as far as the hard one.
+def allow_connections(connections: int) -> None:
+    """Raises this process's soft limit of open files, so that it may have *connections*.
 
-    Raises InputInvalid, with the ways out, if that is not enough.
+    Raises InputInvalid, with remedies, if the hard limit is too low.
     """
-    needed = connections + OWN
+    needed = connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
@@ -38,21 +38,21 @@ def allow(connections: int) -> None:
         raise InputInvalid(
             f"{connections:,} connections need {needed:,} open files, and this process may have {hard:,}: "
             f"raise the hard limit (`ulimit -Hn {needed}` as root, LimitNOFILE= of a systemd unit, "
-            f"--ulimit nofile={needed} of a container), or take --devices {max(0, hard - OWN - 1)}"
+            f"--ulimit nofile={needed} of a container), or take --devices {max(0, hard - OTHER_FILES - 1)}"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def crew(
+def make_run(
     members: Iterable[tuple[MessageSource, DeviceIdentity]],
     ledger: MessageLedger,
     seed: int,
     drain: Duration,
     dropped_every: Duration | None = None,
 ) -> DeviceRun:
-    """A run of sources with nothing around them: no radio, no battery, nobody who audits.
+    """Makes a run of sources with permanent connections, without batteries and without audit.
 
-    dropped_every: each drops its connection that often, on average; None never.
+    dropped_every: mean interval in which each drops its connection; None: never.
     """
     habits = [] if dropped_every is None else [Mischief(Prank.DROP, every_us=dropped_every)]
     stations = [
@@ -69,7 +69,7 @@ def crew(
 
 
 def deal_out(stations: Sequence[Station], brokers: Sequence[BrokerAddress]) -> dict[str, BrokerAddress]:
-    """Device -> its broker, in turn."""
+    """Returns device -> its broker, in turn."""
     return {station.name: broker for station, broker in zip(stations, cycle(brokers), strict=False)}
 
 
@@ -80,12 +80,12 @@ def live(
     audit_at: BrokerAddress | None = None,
     access: BrokerCredentials = ANYONE,
 ) -> None:
-    """The whole run. audit_at: where the control room is, the first broker if it is left out.
+    """Executes the run. audit_at: the broker of the control room, the first one by default.
 
-    Raises BrokerUnreachable if a broker is not there, lets no device in or does not let the control room subscribe;
-    InputInvalid if this process may not have so many connections.
+    Raises BrokerUnreachable if a broker cannot be reached, refuses all devices or refuses the subscriptions of the
+    control room; InputInvalid if this process may not have so many connections.
     """
-    allow(len(run.stations))
+    allow_connections(len(run.stations))
     places = deal_out(run.devices, brokers)
     if run.control is not None:
         places[run.control.name] = audit_at or brokers[0]
@@ -104,7 +104,7 @@ def live(
         world.live()
     finally:
         progress.close()
-    if run.deaf:
-        raise BrokerUnreachable(f"no audit at {audit_at or brokers[0]}: {run.deaf}")
+    if run.audit_error:
+        raise BrokerUnreachable(f"no audit at {audit_at or brokers[0]}: {run.audit_error}")
     if run.devices and run.never_connected == len(run.devices) and not run.interrupted:
         raise BrokerUnreachable(f"no connection to {brokers[0]}: {run.devices[0].modem.last_refusal}")

@@ -16,7 +16,7 @@ TELEMETRY = "telemetry"
 
 
 class HostTelemetry:
-    """A source that measures when it is asked. Rates are means since the message before."""
+    """A source that measures when a message is due. Rates are means since the message before."""
 
     patient = False
 
@@ -38,19 +38,19 @@ class HostTelemetry:
         self._form = form
         self._retain = retain
         self._seq = 0
-        psutil.cpu_percent()  # the first call only starts the measurement and says 0.0
+        psutil.cpu_percent()  # the first call starts the measurement and returns 0.0
         psutil.cpu_percent(percpu=True)
         self._counters = _counters()
         self._counted_at = time.monotonic()
 
     @property
     def due_us(self) -> Duration | None:
-        """See Source. The first message comes after one interval: a rate needs one."""
+        """See `MessageSource`. The first message is due after one interval, which rates need."""
         due_us = (self._seq + 1) * self._every_us
         return None if self._duration_us is not None and due_us > self._duration_us else due_us
 
     def emit(self) -> DeviceMessage:
-        """Measure now."""
+        """Measures and returns the message."""
         self._seq += 1
         body: Body = {"device": self.name, "seq": self._seq, **self._measure()}
         return DeviceMessage(self.name, self._seq, self.topic, body, self._form, self._qos, self._retain)
@@ -84,7 +84,7 @@ class HostTelemetry:
 
 
 def _counters() -> dict[str, int]:
-    """Bytes so far, under the names of the rates made of them. Containers may have no disk or network counters."""
+    """Returns total bytes, under the names of their rates. Containers may have no disk or network counters."""
     counters: dict[str, int] = {}
     network: Any = psutil.net_io_counters()
     if network is not None:
@@ -96,7 +96,7 @@ def _counters() -> dict[str, int]:
 
 
 def _temperatures() -> dict[str, float]:
-    """Sensor name -> degrees Celsius; empty where the system has none (virtual machines, macOS)."""
+    """Returns sensor name -> degrees Celsius; empty where the system has none (virtual machines, macOS)."""
     read = getattr(psutil, "sensors_temperatures", None)
     if read is None:
         return {}

@@ -1,6 +1,6 @@
-"""The account of a run: what every message came to, and the journal against which others may audit.
+"""The account of a run: the fate of every message, and the journal for audits by others.
 
-Per QoS and in all, once a run is over: `published = acknowledged + sent + failed`.
+Per QoS and in total, at the end of a run: `published = acknowledged + sent + failed`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ QOS_LEVELS = (0, 1, 2)
 
 
 class LineWriter(Protocol):
-    """Takes one text after the other."""
+    """Appends texts."""
 
     def write(self, text: str, /) -> object:
-        """Append *text*."""
+        """Appends *text*."""
         ...
 
 
@@ -28,50 +28,50 @@ class MessageLedger:
     def __init__(self, journal: LineWriter | None = None) -> None:
         self._journal = journal
         self.published = Counter[int]()
-        """Messages the devices produced, per QoS."""
+        """Messages that devices produced, per QoS."""
         self.acknowledged = Counter[int]()
-        """QoS 1 and 2: the broker's last acknowledgement came (PUBACK or PUBCOMP with a success code)."""
+        """QoS 1 and 2: PUBACK or PUBCOMP with a success code was received."""
         self.sent = Counter[int]()
-        """QoS 0: handed to the operating system. More cannot be known; a cut line may still lose the last ones."""
+        """QoS 0: passed to the operating system. A lost connection may still lose the last ones."""
         self.failed = Counter[int]()
         self.failures = Counter[str]()
         """Failed messages per cause."""
         self.payload_bytes = 0
         self.connected = 0
-        """Connections the broker accepted, first ones included."""
+        """Connections that the broker accepted, including the first ones."""
         self.online = 0
         """Devices connected now."""
         self.reconnects = 0
         self.losses = Counter[str]()
-        """Failed attempts to connect and connections that ended before we wanted, per reason."""
+        """Failed attempts to connect and connections that ended unexpectedly, per reason."""
 
     def publish(self, message: DeviceMessage) -> None:
-        """A device produced *message*."""
+        """Records that a device produced *message*."""
         self.published[message.qos] += 1
 
     def acknowledge(self, message: DeviceMessage) -> None:
-        """The broker took over *message* (QoS 1 or 2)."""
+        """Records that the broker acknowledged *message* (QoS 1 or 2)."""
         self.acknowledged[message.qos] += 1
         self._write(message, "acknowledged")
 
     def send(self, message: DeviceMessage) -> None:
-        """*message* (QoS 0) left the process."""
+        """Records that *message* (QoS 0) was passed to the system."""
         self.sent[message.qos] += 1
         self._write(message, "sent")
 
     def fail(self, message: DeviceMessage, cause: str) -> None:
-        """*message* was given up."""
+        """Records that *message* failed."""
         self.failed[message.qos] += 1
         self.failures[cause] += 1
         self._write(message, "failed", cause)
 
     @property
     def open(self) -> int:
-        """Messages whose fate is not known yet."""
+        """Messages without a fate."""
         return self.published.total() - self.acknowledged.total() - self.sent.total() - self.failed.total()
 
     def summary(self) -> dict[str, Any]:
-        """The account as plain data, for `--json`."""
+        """Returns the account as JSON values."""
         return {
             "published": self.published.total(),
             "acknowledged": self.acknowledged.total(),

@@ -16,12 +16,12 @@ UNSAFE = str.maketrans(dict.fromkeys("/+#\0", "_"))
 
 
 def level(text: str) -> str:
-    """*text* as one topic level: blanks around it removed, `/`, `+`, `#` and U+0000 replaced by `_`."""
+    """Returns *text* as one topic level: without surrounding blanks, `/`, `+`, `#` and U+0000 replaced by `_`."""
     return text.strip().translate(UNSAFE)
 
 
 def is_publishable(topic: str) -> bool:
-    """Whether *topic* may be published to: not empty, no wildcard, no U+0000, at most 65,535 bytes."""
+    """Whether *topic* is a valid topic name: not empty, no wildcard, no U+0000, at most 65,535 bytes."""
     return bool(topic) and not set(topic) & set("+#\0") and len(topic.encode(errors="replace")) < 65_536
 
 
@@ -30,13 +30,15 @@ Body: TypeAlias = dict[str, Json]
 
 
 class PayloadForm(Enum):
-    """How a body becomes payload bytes."""
+    """Formats of payloads."""
 
     JSON = "json"
     CBOR = "cbor"
 
     def encode(self, body: Body) -> bytes:
-        """*body* as payload. JSON is compact UTF-8; NaN and infinities are refused (ValueError), they are no JSON."""
+        """Returns *body* as payload. JSON is compact UTF-8; raises ValueError for NaN and infinities, which are no
+        JSON.
+        """
         if self is PayloadForm.CBOR:
             return cbor2.dumps(body)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
@@ -44,7 +46,7 @@ class PayloadForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceMessage:
-    """One message to publish. `seq` counts from 1 per device; None for status messages, which are not measurements."""
+    """One message to publish. `seq` counts from 1 per device; None for status messages, which are no measurements."""
 
     device: str
     seq: int | None
@@ -54,38 +56,38 @@ class DeviceMessage:
     qos: int
     retain: bool = False
     sent_us: Instant | None = None
-    """When it was first given to a connection, by this machine's monotonic clock; None before."""
+    """When it was first passed to a connection, by this machine's monotonic clock; None before."""
     raw: bytes | None = None
-    """What travels instead of the body, if a device is out of its mind or the content is no object."""
+    """Payload in place of the body, if a device misbehaves or the content is not an object."""
 
     def payload(self) -> bytes:
-        """The bytes that travel."""
+        """Returns the bytes to publish."""
         return self.form.encode(self.body) if self.raw is None else self.raw
 
     def noted(self) -> dict[str, Any]:
-        """Its content, for the journal."""
+        """Returns its content for the journal."""
         if self.raw is not None:
             return {"form": "raw", "payload": None, "payload_bytes": len(self.raw)}
         return {"form": self.form.value, "payload": self.body}
 
     def properties(self) -> Properties:
-        """MQTT 5 properties of its PUBLISH. What we measure ourselves has none."""
+        """Returns the MQTT 5 properties of its PUBLISH; measurements have none."""
         return {}
 
 
 class MessageSource(Protocol):
-    """Where the messages of one connection come from. Knows no clock: whoever holds the clock asks `due_us`."""
+    """The source of one connection's messages. It has no clock: its owner polls `due_us`."""
 
     @property
     def patient(self) -> bool:
-        """Whether messages may wait for room (a file) or go on being produced regardless (a sensor)."""
+        """Whether messages may wait for room (a file) or are produced regardless (a sensor)."""
         ...
 
     @property
     def due_us(self) -> Duration | None:
-        """When the next message is due, in microseconds since the source was started; None when there is no more."""
+        """When the next message is due, in microseconds since the source was started; None after the last one."""
         ...
 
     def emit(self) -> DeviceMessage:
-        """The message that is due now. Call it once per due time, and only while `due_us` is not None."""
+        """Returns the message that is due now. Call it once per due time, and only while `due_us` is not None."""
         ...

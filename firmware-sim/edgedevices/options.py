@@ -1,4 +1,4 @@
-"""What the commands share: units of their options, what every one of them takes, and how they fail."""
+"""What the commands share: units of their options, common options, and error handling."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EXIT_FAILED = 1
 EXIT_IMPOSSIBLE = 2
 DURATION_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
 DURATIONS_S = (1e-3, 366 * 86_400.0)
-SPEEDS = (1e-6, 1e9)  # beyond, the next message is due when nobody lives any more, or all are at once
+SPEEDS = (1e-6, 1e9)  # beyond, the next message would be due after years, or all at once
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def duration(text: str) -> float:
-    """Seconds as a number, or with a unit: 500ms, 1s, 5m, 2h."""
+    """Parses seconds, or a number with a unit: 500ms, 1s, 5m, 2h."""
     unit = next((unit for unit in DURATION_UNITS_S if text.endswith(unit)), "s")
     seconds = _positive(text.removesuffix(unit)) * DURATION_UNITS_S[unit]
     if not DURATIONS_S[0] <= seconds <= DURATIONS_S[1]:
@@ -32,7 +32,7 @@ def duration(text: str) -> float:
 
 
 def speed_factor(text: str) -> float | None:
-    """A factor, or `max` (None)."""
+    """Parses a factor, or `max` (None)."""
     if text == "max":
         return None
     factor = _positive(text)
@@ -42,7 +42,7 @@ def speed_factor(text: str) -> float | None:
 
 
 def _positive(text: str) -> float:
-    """The number in *text*; 0 if there is none, or if it is not above zero and finite."""
+    """Returns the number in *text*; 0 if it is not a positive finite number."""
     try:
         number = float(text)
     except ValueError:
@@ -51,7 +51,7 @@ def _positive(text: str) -> float:
 
 
 def common(command: Command) -> Command:
-    """The options of every command that publishes."""
+    """Adds the options of every command that publishes."""
     for option in (
         click.option(
             "--journal", type=click.Path(path_type=Path), help="Write one JSON line per message to this file."
@@ -79,7 +79,7 @@ def common(command: Command) -> Command:
 
 
 def access_options(command: Command) -> Command:
-    """What a broker may want to see before it lets us in."""
+    """Adds the options for a broker's authentication."""
     file = click.Path(path_type=Path)
     for option in (
         click.option("--tls", is_flag=True, help="TLS, with the authorities of this system if --ca is not given."),
@@ -93,22 +93,22 @@ def access_options(command: Command) -> Command:
     return command
 
 
-def only(given: dict[str, Any], foreign: Mapping[str, str], why: str) -> dict[str, Any]:
-    """*given* without the options that are *foreign* to what is done; InputInvalid if the user gave one of them."""
-    for name, option in foreign.items():
-        if given[name] not in (None, False, ""):
+def only(options: dict[str, Any], excluded: Mapping[str, str], why: str) -> dict[str, Any]:
+    """Returns *options* without the *excluded* ones. Raises InputInvalid if the user gave one of these."""
+    for name, option in excluded.items():
+        if options[name] not in (None, False, ""):
             raise InputInvalid(f"{option} means nothing here: {why}")
-    return {name: value for name, value in given.items() if name not in foreign}
+    return {name: value for name, value in options.items() if name not in excluded}
 
 
 def microseconds(seconds: float | None) -> Duration | None:
-    """*seconds*, if there are any."""
+    """Returns *seconds* in microseconds, None for None."""
     return None if seconds is None else round(seconds * SECOND)
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turn an expected error into one line and exit code 2."""
+    """Turns an expected error into one line and exit code 2."""
     try:
         yield
     except DeviceError as error:
@@ -117,7 +117,7 @@ def one_line() -> Iterator[None]:
 
 
 class DeviceJournal:
-    """The file of `--journal`. The disk that takes no more does not end a run: what was said is told, and that."""
+    """The file of `--journal`. A full disk does not end a run: it is reported, and later texts are dropped."""
 
     def __init__(self, path: Path) -> None:
         """Raises InputInvalid."""
@@ -129,7 +129,7 @@ class DeviceJournal:
             raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
 
     def write(self, text: str) -> None:
-        """Append *text*."""
+        """Appends *text*."""
         if not self.is_broken:
             try:
                 self._file.write(text)
@@ -137,7 +137,7 @@ class DeviceJournal:
                 self._fail(error)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Flushes and closes the file."""
         try:
             self._file.close()
         except OSError as error:
@@ -151,7 +151,7 @@ class DeviceJournal:
 
 @contextmanager
 def journal_file(path: Path | None) -> Iterator[DeviceJournal | None]:
-    """The open file for `--journal`, None without the option. Raises InputInvalid."""
+    """Opens the file of `--journal`; yields None without the option. Raises InputInvalid."""
     if path is None:
         yield None
         return
@@ -163,7 +163,7 @@ def journal_file(path: Path | None) -> Iterator[DeviceJournal | None]:
 
 
 def in_words(summary: dict[str, Any]) -> str:
-    """The summary of a run for people."""
+    """Returns the summary of a run for people."""
     lines = [
         f"{summary['published']:,} messages published in {summary['seconds']:.1f} s: "
         f"{summary['acknowledged']:,} acknowledged, {summary['sent']:,} sent with QoS 0, {summary['failed']:,} failed"

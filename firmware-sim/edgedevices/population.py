@@ -24,54 +24,56 @@ from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession, Qu
 from edgedevices.station import Station, StationParts, image
 
 LEVELS: Final = "/+/+/+"
-"""What is below a fleet's name in the topics of its messages; a status is a level deeper."""
+"""Levels below a fleet's name in the topics of its measurements; a status is one level deeper."""
 
 FIRST_UPDATE: Final = 2
-"""The version of the first [[update]] of a file: devices begin with 1."""
+"""The version of the first [[update]] of a file; devices begin with 1."""
 
 CONTROL_PAUSE: Final = SECOND
-"""The control room comes back quickly: what waits for it meanwhile fills its queue in the broker."""
+"""The control room reconnects quickly: messages for it fill its queue in the broker meanwhile."""
 
 
 class UpdateSource:
-    """What the control room says: each image when its time has come."""
+    """The messages of the control room: each firmware image at its time."""
 
     patient = False
 
     def __init__(self, due: Sequence[tuple[Duration, DeviceMessage]]) -> None:
-        self._due = sorted(due, key=lambda one: one[0])
+        self._due = sorted(due, key=lambda item: item[0])
 
     @property
     def due_us(self) -> Duration | None:
-        """See Source."""
+        """See `MessageSource`."""
         return self._due[0][0] if self._due else None
 
     def emit(self) -> DeviceMessage:
-        """See Source."""
+        """See `MessageSource`."""
         return self._due.pop(0)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPopulation:
-    """A run of a scenario, ready to begin."""
+    """A run of a scenario before its begin."""
 
     run: DeviceRun
     fleets: dict[str, list[Station]]
 
 
 def populate(scenario: DeviceScenario, seed: int, ledger: MessageLedger, limit: int | None = None) -> FleetPopulation:
-    """Build everybody. *limit*: so many devices in all, each fleet in its share; as the file says if left out."""
-    terms = scenario.terms
-    audit = DeliveryAudit() if terms.audit else None
+    """Builds all stations. *limit*: the number of devices of all fleets together, in proportion; None: as in
+    the file.
+    """
+    section = scenario.terms
+    audit = DeliveryAudit() if section.audit else None
     counts = _counts(scenario, limit)
-    chance = Random(f"{seed}/{terms.name}/boots")
+    random_source = Random(f"{seed}/{section.name}/boots")
     fleets = {
-        fleet.name: _FleetBuilder(scenario, fleet, seed, ledger, audit, chance).build(counts[fleet.name])
+        fleet.name: _FleetBuilder(scenario, fleet, seed, ledger, audit, random_source).build(counts[fleet.name])
         for fleet in scenario.fleets
     }
     stations = [station for fleet in fleets.values() for station in fleet]
     control = _control(scenario, seed, audit) if audit is not None or scenario.updates else None
-    return FleetPopulation(DeviceRun(stations, ledger, terms.drain, terms.ramp, control, audit), fleets)
+    return FleetPopulation(DeviceRun(stations, ledger, section.drain, section.ramp, control, audit), fleets)
 
 
 def _counts(scenario: DeviceScenario, limit: int | None) -> Counter[str]:
@@ -91,22 +93,22 @@ class _FleetBuilder:
         seed: int,
         ledger: MessageLedger,
         audit: DeliveryAudit | None,
-        chance: Random,
+        random_source: Random,
     ) -> None:
         self._scenario = scenario
         self._fleet = fleet
         self._seed = f"{seed}/{fleet.name}"
         self._ledger = ledger
         self._audit = audit
-        self._chance = chance
+        self._random = random_source
         self._update_fails = {
-            FIRST_UPDATE + number: one.fails_percent / 100
-            for number, one in enumerate(scenario.updates)
-            if one.fleet == fleet.name
+            FIRST_UPDATE + number: update.fails_percent / 100
+            for number, update in enumerate(scenario.updates)
+            if update.fleet == fleet.name
         }
 
     def build(self, count: int) -> list[Station]:
-        fleet, terms = self._fleet, self._scenario.terms
+        fleet, section = self._fleet, self._scenario.terms
         plan = FleetPlan(
             fleet.profile,
             count,
@@ -116,13 +118,13 @@ class _FleetBuilder:
             qos=fleet.qos,
             dialects=tuple(map(DeviceDialect, fleet.mqtt)),
             retain=fleet.retain,
-            duration_us=terms.seconds,
-            world_speed=terms.world_speed,
+            duration_us=section.seconds,
+            world_speed=section.world_speed,
             prefix=fleet.name,
         )
         devices = plan.build()
         habits = self._habits(count)
-        twins = [any(one.prank is Prank.DUPLICATE_ID for one in mischief) for mischief in habits]
+        twins = [any(habit.prank is Prank.DUPLICATE_ID for habit in device_habits) for device_habits in habits]
         return [
             self._station(device, habits[index], devices[index - 1].name if twins[index] else None)
             for index, device in enumerate(devices)
@@ -130,15 +132,15 @@ class _FleetBuilder:
 
     def _habits(self, count: int) -> list[list[Mischief]]:
         habits: list[list[Mischief]] = [[] for _ in range(count)]
-        for number, one in enumerate(self._scenario.mischiefs):
-            if one.fleet == self._fleet.name:
-                chance = Random(f"{self._seed}/mischief/{number}")
-                for index in chance.sample(range(count), round(count * one.percent / 100)):
-                    habits[index].append(one.mischief)
+        for number, section in enumerate(self._scenario.mischiefs):
+            if section.fleet == self._fleet.name:
+                random_source = Random(f"{self._seed}/mischief/{number}")
+                for index in random_source.sample(range(count), round(count * section.percent / 100)):
+                    habits[index].append(section.mischief)
         return habits
 
     def _station(self, device: SimulatedDevice, mischief: list[Mischief], twin: str | None) -> Station:
-        fleet, terms = self._fleet, self._scenario.terms
+        fleet, section = self._fleet, self._scenario.terms
         radio = RadioKind() if fleet.radio == WIRED else self._scenario.radios[fleet.radio].kind
         identity = DeviceIdentity(
             device.name,
@@ -150,7 +152,7 @@ class _FleetBuilder:
             subscriptions=((f"{fleet.name}/firmware", 1),) if self._update_fails else (),
         )
         session = DeviceSession(identity, self._ledger, self._audit, fleet.buffer, QueueDropPolicy(fleet.buffer_full))
-        kit = StationParts(
+        parts = StationParts(
             fleet.pace,
             radio,
             fleet.batch,
@@ -161,9 +163,9 @@ class _FleetBuilder:
         return Station(
             device,
             Modem(session, self._ledger, Random(f"{self._seed}/radio/{device.name}"), radio),
-            kit,
+            parts,
             Random(f"{self._seed}/station/{device.name}"),
-            self._chance.randint(0, terms.ramp),
+            self._random.randint(0, section.ramp),
             self._battery(),
             mischief,
         )
@@ -172,26 +174,34 @@ class _FleetBuilder:
         if self._fleet.battery == MAINS:
             return None
         section = self._scenario.batteries[self._fleet.battery]
-        percent = self._chance.uniform(*section.charge_percent)
+        percent = self._random.uniform(*section.charge_percent)
         return Battery(section.kind(self._scenario.terms.world_speed), section.capacity_mah * percent / 100)
 
 
 def _control(scenario: DeviceScenario, seed: int, audit: DeliveryAudit | None) -> Station:
-    """The control room: hears what every device measures, and sends the images. It has an account of its own."""
+    """Returns the control room: it subscribes to all measurements and publishes the images. It has a ledger of
+    its own.
+    """
     name = f"{scenario.terms.name}-control"
-    chance = Random(f"{seed}/{name}")
-    orders = [
+    random_source = Random(f"{seed}/{name}")
+    images = [
         (
-            one.at,
-            replace(_image_message(name, one.fleet, number), raw=image(FIRST_UPDATE + number, one.image_bytes, chance)),
+            update.at,
+            replace(
+                _image_message(name, update.fleet, number),
+                raw=image(FIRST_UPDATE + number, update.image_bytes, random_source),
+            ),
         )
-        for number, one in enumerate(scenario.updates)
+        for number, update in enumerate(scenario.updates)
     ]
-    asks = tuple((f"{fleet.name}{LEVELS}", 2) for fleet in scenario.fleets) if audit is not None else ()
+    subscriptions = tuple((f"{fleet.name}{LEVELS}", 2) for fleet in scenario.fleets) if audit is not None else ()
     ledger = MessageLedger()
-    session = DeviceSession(DeviceIdentity(name, DeviceDialect.V5, subscriptions=asks), ledger)
+    session = DeviceSession(DeviceIdentity(name, DeviceDialect.V5, subscriptions=subscriptions), ledger)
     station = Station(
-        UpdateSource(orders), Modem(session, ledger, chance, pause_most=CONTROL_PAUSE), StationParts(), chance
+        UpdateSource(images),
+        Modem(session, ledger, random_source, pause_max=CONTROL_PAUSE),
+        StationParts(),
+        random_source,
     )
     if audit is not None:
         session.publish_handler = audit.record_received

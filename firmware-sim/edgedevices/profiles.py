@@ -1,4 +1,4 @@
-"""What a fleet is made of: which devices there are, where they publish, what they measure."""
+"""Kinds of fleets: their devices, topics and measurements."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from edgedevices.sensors import (
     day_cycle,
 )
 
-START_OF_DAY_S = 8 * HOUR_S  # every run starts at eight in the morning of the simulated world
+START_OF_DAY_S = 8 * HOUR_S  # every run starts at eight in the morning of simulated time
 
 
 class Instrument(Protocol):
-    """What one device measures."""
+    """The sensors of one device."""
 
     def measure(self, t_s: float) -> Body:
-        """The readings at *t_s* seconds of world time since the start; never goes backwards."""
+        """Returns the readings at *t_s* seconds of simulated time since the start, which never decreases."""
         ...
 
 
 class ColdBox:
-    """A cooled box in a truck: 4 degrees while the truck's door is shut, up to the outside air while it is open."""
+    """A cooled box in a truck: 4 degrees while the truck's door is shut, up to the outside temperature while it is
+    open.
+    """
 
     def __init__(self, group: str, truck: Streams, own: Streams) -> None:
         traits = own.named("traits")
@@ -47,7 +49,7 @@ class ColdBox:
         self._noise = own.named("noise")
 
     def measure(self, t_s: float) -> Body:
-        """See Instrument."""
+        """See `Instrument`."""
         door_open = self._door.at(t_s)
         outside_c = 17.0 + 6.0 * day_cycle(START_OF_DAY_S + t_s)
         compressor_c = 0.4 * math.sin(2 * math.pi * t_s / (8 * MINUTE_S) + self._phase)
@@ -64,7 +66,7 @@ class ColdBox:
 
 
 class WeatherStation:
-    """A weather station. Storms belong to the site, so that neighbours are hit together."""
+    """A weather station. Stations of a site have the same storms."""
 
     def __init__(self, group: str, site: Streams, own: Streams) -> None:
         self._site = group
@@ -76,7 +78,7 @@ class WeatherStation:
         self._noise = own.named("noise")
 
     def measure(self, t_s: float) -> Body:
-        """See Instrument."""
+        """See `Instrument`."""
         storm = self._strength.towards(1.0 if self._storm.at(t_s) else 0.0, 8 * MINUTE_S, t_s)
         temperature_c = self._local_c.at(t_s) + 6.0 * day_cycle(START_OF_DAY_S + t_s) - 5.0 * storm
         humidity = 68.0 - 2.2 * (temperature_c - 11.0) + 25.0 * storm + self._noise.gauss(0.0, 0.6)
@@ -93,9 +95,9 @@ class WeatherStation:
 
 
 class Motor:
-    """A motor of a production line: vibration in mm/s, worn bearings shake harder and run hotter.
+    """A motor of a production line: vibration in mm/s; worn bearings vibrate more and run hotter.
 
-    The line stands still now and then. One motor in five is near the end of its life.
+    The line stops now and then. One motor in five is near the end of its life.
     """
 
     def __init__(self, group: str, line: Streams, own: Streams) -> None:
@@ -110,7 +112,7 @@ class Motor:
         self._noise = own.named("noise")
 
     def measure(self, t_s: float) -> Body:
-        """See Instrument."""
+        """See `Instrument`."""
         wear = min(1.5, self._wear + t_s / self._life_s)
         load = _between(0.2, self._load.at(t_s), 1.1)
         running = not self._standstill.at(t_s)
@@ -136,7 +138,7 @@ def _between(low: float, value: float, high: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """Where the device number `index` of a fleet stands."""
+    """The place of the device number `index` of a fleet."""
 
     group: str
     device: str
@@ -153,7 +155,7 @@ class FleetProfile:
     """Of (index from 0, number of devices)."""
 
 
-GROUPS_MIN = 4  # also a small fleet has four trucks or lines, so that filters on level 2 have something to choose from
+GROUPS_MIN = 4  # a small fleet, too, has four trucks or lines, so that filters on level 2 have a choice
 GROUP_SIZE = 10
 
 

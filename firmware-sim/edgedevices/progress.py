@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one line on stderr that renews itself. Programs see nothing of it."""
+"""The progress of a run for people: one line on stderr that is overwritten. Programs do not get it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import IO, Protocol
 
 from edgedevices.ledger import MessageLedger
 
-PLAIN_EVERY_S = 5.0  # lines that pile up in a file or a log come more rarely
+PLAIN_EVERY_S = 5.0  # less often where lines accumulate in a file or a log
 
 
 class RunProgress(Protocol):
     """Shows the state of a run; called twice a second."""
 
     def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
-        """Show the state after *seconds*."""
+        """Shows the state after *seconds*."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restores the terminal."""
         ...
 
 
 class NoProgress:
-    """No progress at all."""
+    """Shows nothing."""
 
     def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
 
     def close(self) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
 
 
 class LiveProgress:
-    """A line that overwrites itself on a terminal, with a spinner where rich is installed."""
+    """A line that is overwritten on a terminal, with a spinner where rich is installed."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -46,7 +46,7 @@ class LiveProgress:
             self._status.start()
 
     def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
         text = describe(ledger, devices, seconds)
         if self._status is not None:
             self._status.update(text)
@@ -55,7 +55,7 @@ class LiveProgress:
             self._stream.flush()
 
     def close(self) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
         if self._status is not None:
             self._status.stop()
         else:
@@ -71,18 +71,18 @@ class PlainProgress:
         self._next_s = 0.0
 
     def show(self, ledger: MessageLedger, devices: int, seconds: float) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
         if seconds >= self._next_s:
             self._next_s = seconds + PLAIN_EVERY_S
             self._stream.write(describe(ledger, devices, seconds) + "\n")
             self._stream.flush()
 
     def close(self) -> None:
-        """See Progress."""
+        """See `RunProgress`."""
 
 
 def describe(ledger: MessageLedger, devices: int, seconds: float) -> str:
-    """The state of a run in at most 120 characters."""
+    """Returns the state of a run in at most 120 characters."""
     parts = [
         f"{seconds:5.0f} s",
         f"{ledger.online}/{devices} online",
@@ -96,7 +96,7 @@ def describe(ledger: MessageLedger, devices: int, seconds: float) -> str:
 
 
 def progress_for(wanted: bool | None) -> RunProgress:
-    """The right kind: *wanted* None means "if stderr is a terminal"."""
+    """Returns the progress for *wanted*; None: if stderr is a terminal."""
     terminal = sys.stderr.isatty()
     if wanted is False or (wanted is None and not terminal):
         return NoProgress()

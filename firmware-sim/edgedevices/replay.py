@@ -1,4 +1,4 @@
-"""A recorded CSV file as a device: every row one message, at the pace of its time column."""
+"""A recorded CSV file as a device: every row is one message, at the pace of its time column."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from edgebroker.instants import SECOND, Duration
 from edgedevices import InputInvalid
 from edgedevices.message import Body, DeviceMessage, Json, PayloadForm, level
 
-LOOKAHEAD_ROWS = 1_000  # rows this far out of order still leave in order of time
+LOOKAHEAD_ROWS = 1_000  # rows are sorted by time within this distance
 DELIMITERS = ",;\t|"
 SAMPLE_ROWS = 20
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})", re.ASCII)  # "007" is a name; 19 digits fit the 64 bits of CBOR
+INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})", re.ASCII)  # "007" is a name; 19 digits fit into the 64 bits of CBOR
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 WORDS: dict[str, Json] = {"": None, "null": None, "nan": None, "true": True, "false": False}
 # Unix times after 1973 as seconds, milliseconds, microseconds, nanoseconds do not overlap below these bounds.
@@ -42,7 +42,7 @@ class CsvRow:
 
 
 class CsvFile:
-    """Reads rows one after the other and counts those it cannot use; never holds the whole file."""
+    """Reads rows one after the other and counts invalid ones; never holds the whole file."""
 
     def __init__(self, path: Path, time_column: str) -> None:
         self._file = _open(path)
@@ -64,14 +64,14 @@ class CsvFile:
         self.bad_count = 0
 
     def check_column(self, name: str, where: str) -> None:
-        """Raises InputInvalid, with the nearest column, if there is no column *name*."""
+        """Raises InputInvalid, with the most similar column, if there is no column *name*."""
         if name not in self.columns:
             near = get_close_matches(name, self.columns, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.columns)}"
             raise InputInvalid(f"{where}: no column {name!r}; {hint}")
 
     def rows(self) -> Iterator[CsvRow]:
-        """The usable rows, in the order of the file."""
+        """Yields the valid rows, in the order of the file."""
         while True:
             try:
                 cells = next(self._reader)
@@ -83,7 +83,7 @@ class CsvFile:
                 self.reject(self._reader.line_num, str(error))
                 continue
             if not cells:
-                continue  # an empty line is no row
+                continue  # an empty line
             self.rows_read += 1
             try:
                 yield self._row(cells)
@@ -91,7 +91,7 @@ class CsvFile:
                 self.reject(self._reader.line_num, str(error))
 
     def reject(self, line: int, reason: str) -> None:
-        """Count the row that ends in *line* as bad."""
+        """Counts the row that ends in *line* as invalid."""
         self.bad_count += 1
         if len(self.bad_rows) < 100:
             self.bad_rows.append((line, reason))
@@ -106,7 +106,9 @@ class CsvFile:
 
 
 class CsvReplay:
-    """A source of one message per row. speed: recorded seconds per second; None is as fast as the broker takes it."""
+    """A source of one message per row. speed: recorded seconds per second; None is as fast as the broker
+    acknowledges.
+    """
 
     patient = True
 
@@ -139,7 +141,7 @@ class CsvReplay:
         self._qos, self._form, self._retain = qos, form, retain
         self._seq = 0
         self.late_rows = 0
-        """Rows more than the look-ahead out of order; they leave at once, after later ones."""
+        """Rows further out of order than the look-ahead; they are published at once, after later ones."""
         self._rows = file.rows()
         self._ahead: list[tuple[int, int, str, CsvRow]] = []  # (time, line, topic, row): a heap
         self._start_us: int | None = None
@@ -149,7 +151,7 @@ class CsvReplay:
 
     @property
     def due_us(self) -> Duration | None:
-        """See Source. The first row is due at once."""
+        """See `MessageSource`. The first row is due at once."""
         if not self._ahead or (self._limit is not None and self._seq >= self._limit):
             return None
         if self._speed is None:
@@ -159,7 +161,7 @@ class CsvReplay:
         return round((time_us - start_us) / self._speed)
 
     def emit(self) -> DeviceMessage:
-        """The next row as a message."""
+        """Returns the next row as a message."""
         time_us, _, topic, row = heapq.heappop(self._ahead)
         self._read()
         if self._start_us is None:
@@ -187,17 +189,17 @@ class CsvReplay:
         for name, value in values.items():
             if not value:
                 raise CsvRowInvalid(f"{{{name}}} of the topic is empty")
-        return PLACEHOLDER.sub(lambda found: values[found[1]], self._topic)
+        return PLACEHOLDER.sub(lambda match: values[match[1]], self._topic)
 
 
 def time_us_of(text: str) -> int:
-    """Microseconds since 1970 of an ISO 8601 time (UTC unless it says otherwise) or a Unix time in s, ms, us or ns.
+    """Returns an ISO 8601 time (UTC by default) or a Unix time in s, ms, us or ns as microseconds since 1970.
 
-    Raises RowInvalid.
+    Raises CsvRowInvalid.
     """
     text = text.strip()
     if DECIMAL.fullmatch(text):
-        number = float(text)  # 53 bits; microseconds of today need 51
+        number = float(text)  # 53 bits; present times in microseconds need 51
         for bound, unit_us in UNIX_UNITS_US:
             if abs(number) < bound:
                 return round(number * unit_us)
@@ -213,7 +215,7 @@ def time_us_of(text: str) -> int:
 
 
 def typed(text: str) -> Json:
-    """The value a cell means: null (empty, `null`, `nan`), boolean, whole number, decimal number, else the text."""
+    """Returns the value of a cell: null (empty, `null`, `nan`), boolean, integer, decimal number, otherwise text."""
     word = text.strip()
     if word.lower() in WORDS:
         return WORDS[word.lower()]
@@ -234,7 +236,9 @@ def _open(path: Path) -> IO[str]:
 
 
 def _delimiter(file: IO[str]) -> str:
-    """The delimiter that cuts most of the first rows into equally many, at least two, fields; a comma if none does."""
+    """Returns the delimiter that divides most of the first rows into the same number of fields, at least two; by
+    default a comma.
+    """
     sample = [line for _, line in zip(range(SAMPLE_ROWS), file, strict=False)]
     file.seek(0)
 

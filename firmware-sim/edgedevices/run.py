@@ -1,7 +1,7 @@
-"""The course of a run, whatever world it is in: gather, run, drain, audit, leave. It ends by itself.
+"""The stages of a run in any world: gather, run, drain, audit, leave. It ends by itself.
 
-A world wakes stations when they are due and tells them what happens to their connections; several times a second it
-calls `tick`, and wakes everybody when that says so.
+A world wakes stations when they are due and reports the events of their connections; several times a second it calls
+`tick`, and wakes all stations when that returns True.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from edgedevices.station import Station
 
 TICK: Final = 200 * MILLISECOND
 FIRST_CONNECTION: Final = 30 * SECOND
-"""Who is not connected for the first time by then, counted from the last boot, will not come."""
+"""Time for the first connection, counted from the last boot; who has none by then never gets one."""
 GOODBYE: Final = 15 * SECOND
-"""For DISCONNECT and the wiping of 3.1.1 sessions; 5,000 devices need four."""
+"""For DISCONNECT and the deletion of 3.1.1 sessions; 5,000 devices need four."""
 
 
 class RunStage(Enum):
-    """How far the run is."""
+    """Stages of a run."""
 
     GATHER = "gather"
-    """The control room subscribes, so that nothing is said before somebody listens."""
+    """The control room subscribes, before any device publishes."""
     RUN = "run"
     DRAIN = "drain"
-    """Nothing more is measured; what was said gets its fate."""
+    """No more measurements; messages get their fates."""
     AUDIT = "audit"
-    """The control room waits for what was acknowledged."""
+    """The control room waits for acknowledged messages."""
     LEAVE = "leave"
     OVER = "over"
 
 
 class RunConductor(Protocol):
-    """Leads a run whose stations do not know themselves what to say, or when it is enough."""
+    """Controls a run whose stations decide neither what to publish nor when to stop."""
 
     @property
     def due(self) -> Instant | None:
-        """When `wake` is to be called; None: when something happens to a station."""
+        """When to call `wake`; None: only after an event of a station."""
         ...
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes from it."""
+        """Whether it has nothing more to publish."""
         ...
 
     def begin(self, now: Instant) -> None:
-        """The run begins."""
+        """Begins the run."""
         ...
 
     def wake(self, now: Instant) -> Iterable[Station]:
-        """Time has passed. Whom the world is to wake."""
+        """Handles its timer. Returns the stations that the world must wake."""
         ...
 
 
 class DeviceRun:
-    """Stations with one ledger. *control*: a station that hears everything, for *audit*.
+    """Stations with one ledger. *control*: a station that receives all messages for *audit*.
 
-    *stations* of a *conductor* may become more while the run goes on.
+    The *stations* of a *conductor* may increase during the run.
     """
 
     def __init__(
@@ -82,71 +82,71 @@ class DeviceRun:
         self.conductor = conductor
         self.stage = RunStage.GATHER
         self.interrupted = False
-        self.deaf = ""
-        """Why there is no audit though one was asked for: the run ended before it began. Empty: all is well."""
+        self.audit_error = ""
+        """Why there was no audit although one was configured: the run ended before it began. Empty: there was."""
         self.began_at: Instant = 0
         """When the first device could boot."""
         self.ended_at: Instant = 0
         self._drain = drain
         self._ramp = ramp
-        self._until: Instant | None = None  # when this stage ends, whatever is still open
+        self._deadline: Instant | None = None  # end of this stage, whatever is open then
         self._is_hurried = False
 
     @property
     def stations(self) -> list[Station]:
-        """Everybody who has a connection."""
+        """All stations with a connection."""
         return [*self.devices, *([self.control] if self.control is not None else [])]
 
     @property
     def never_connected(self) -> int:
-        """Devices that the broker never let in; of a run that was interrupted, those that had tried in vain."""
-        never = [station.modem for station in self.devices if not station.session.was_up]
-        return sum(modem.last_refusal != NO_ATTEMPT for modem in never) if self.interrupted else len(never)
+        """Devices that the broker never accepted; after an interruption, only those that had tried."""
+        modems = [station.modem for station in self.devices if not station.session.was_up]
+        return sum(modem.last_refusal != NO_ATTEMPT for modem in modems) if self.interrupted else len(modems)
 
     @property
     def seconds(self) -> float:
-        """How long a run took that is over."""
+        """Duration of a run that is over."""
         return round((self.ended_at - self.began_at) / SECOND, 3)
 
     def begin(self, now: Instant) -> None:
-        """Everything begins."""
+        """Begins the run."""
         self.began_at = now
-        self._until = now + FIRST_CONNECTION
+        self._deadline = now + FIRST_CONNECTION
         if self.control is not None:
             self.control.begin(now)
 
     def interrupt(self) -> None:
-        """Stop producing, wait for acknowledgements, leave. Said twice: stop waiting too."""
+        """Stops the devices, waits for acknowledgements, and disconnects. The second call ends the wait, too."""
         self._is_hurried = self.interrupted
         self.interrupted = True
 
     @property
     def due(self) -> Instant | None:
-        """When `wake` is to be called; asked after whatever happens."""
+        """When to call `wake`; to be read after every event."""
         return self.conductor.due if self.conductor is not None and self.stage is RunStage.RUN else None
 
     def wake(self, now: Instant) -> Iterable[Station]:
-        """It is due. Whom the world is to wake."""
+        """Handles the conductor's timer. Returns the stations that the world must wake."""
         return () if self.conductor is None else self.conductor.wake(now)
 
     def tick(self, now: Instant) -> bool:
-        """Go on to the next stage if its time has come: then everybody is to be woken."""
+        """Enters the next stage if its time has come. Returns True then: all stations must be woken."""
         before = self.stage
         _STAGES[self.stage](self, now)
         return self.stage is not before
 
-    def _enter(self, stage: RunStage, until: Instant | None, now: Instant) -> None:
-        self.stage, self._until = stage, until
+    def _enter(self, stage: RunStage, deadline: Instant | None, now: Instant) -> None:
+        self.stage, self._deadline = stage, deadline
         if stage is RunStage.OVER:
             self.ended_at = now
 
-    def _is_late(self, now: Instant) -> bool:
-        return self._until is not None and now >= self._until
+    def _is_overdue(self, now: Instant) -> bool:
+        return self._deadline is not None and now >= self._deadline
 
     def _gather(self, now: Instant) -> None:
         control = self.control
-        if self.interrupted or (self._is_late(now) and control is not None):
-            self.deaf = "" if control is None or self.interrupted else control.modem.last_refusal
+        if self.interrupted or (self._is_overdue(now) and control is not None):
+            self.audit_error = "" if control is None or self.interrupted else control.modem.last_refusal
             self._enter(RunStage.OVER, None, now)
         elif control is None or control.session.is_subscribed:
             self.began_at = now
@@ -157,37 +157,38 @@ class DeviceRun:
                 self.conductor.begin(now)
 
     def _run(self, now: Instant) -> None:
-        late = now >= self.began_at + self._ramp + FIRST_CONNECTION
-        led = self.conductor is not None and not self.conductor.has_ended
+        is_late = now >= self.began_at + self._ramp + FIRST_CONNECTION
+        is_conducted = self.conductor is not None and not self.conductor.has_ended
         if self.interrupted or not (
-            led or any(not (one.has_ended or (late and not one.has_begun)) for one in self.devices)
+            is_conducted
+            or any(not (station.has_ended or (is_late and not station.has_begun)) for station in self.devices)
         ):
             for station in self.devices:
                 station.stop()
             self._enter(RunStage.DRAIN, now + self._drain, now)
 
-    def _wait(self, now: Instant) -> None:
-        """For acknowledgements."""
-        if self._is_hurried or self._is_late(now) or all(station.is_drained for station in self.devices):
+    def _drain_stations(self, now: Instant) -> None:
+        """Waits for acknowledgements."""
+        if self._is_hurried or self._is_overdue(now) or all(station.is_drained for station in self.devices):
             self._enter(RunStage.AUDIT, now + self._drain, now)
 
-    def _listen(self, now: Instant) -> None:
-        """For what was acknowledged."""
-        if self._is_hurried or self._is_late(now) or self.audit is None or not self.audit.missing:
+    def _await_audit(self, now: Instant) -> None:
+        """Waits until the control room has received everything acknowledged."""
+        if self._is_hurried or self._is_overdue(now) or self.audit is None or not self.audit.missing:
             for station in self.stations:
                 station.give_up("not acknowledged in time")
             self._enter(RunStage.LEAVE, now + GOODBYE, now)
 
     def _leave(self, now: Instant) -> None:
-        if self._is_hurried or self._is_late(now) or all(station.is_over for station in self.stations):
+        if self._is_hurried or self._is_overdue(now) or all(station.is_over for station in self.stations):
             self._enter(RunStage.OVER, None, now)
 
 
 _STAGES: Final[dict[RunStage, Callable[[DeviceRun, Instant], None]]] = {
     RunStage.GATHER: DeviceRun._gather,
     RunStage.RUN: DeviceRun._run,
-    RunStage.DRAIN: DeviceRun._wait,
-    RunStage.AUDIT: DeviceRun._listen,
+    RunStage.DRAIN: DeviceRun._drain_stations,
+    RunStage.AUDIT: DeviceRun._await_audit,
     RunStage.LEAVE: DeviceRun._leave,
     RunStage.OVER: lambda run, now: None,
 }

@@ -1,8 +1,8 @@
-"""Signals that look like physics: each is a pure function of its random stream and of the time it is asked for.
+"""Signals like those of physics: each is a pure function of its random stream and of the time.
 
-Times are seconds of the simulated world and never go backwards between two calls. Random processes advance on their
-own fixed grid, not at the times they are asked for, so two devices that hold the same stream (two units in one truck)
-see the same door and the same storm whatever their message rates are.
+Times are seconds of simulated time and never decrease between two calls. Random processes advance on their own fixed
+grid, not at the times of the calls, so two devices with the same stream (two units in one truck) have the same door and
+the same storm whatever their message rates are.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ DAY_S = 86_400.0
 
 
 def day_cycle(t_s: float, peak_hour: float = 15.0) -> float:
-    """The time of day as a wave from -1 to 1 with its maximum at *peak_hour*. World time 0 is midnight."""
+    """Returns the time of day as a wave from -1 to 1 with its maximum at *peak_hour*. Time 0 is midnight."""
     return math.cos(2 * math.pi * (t_s / DAY_S - peak_hour / 24))
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Independent random streams by name. Each process holds its own, so that none disturbs another."""
+    """Independent random streams by name. Each process has its own, so that none disturbs another."""
 
     seed: str
 
     def named(self, name: str) -> Random:
-        """The stream *name*. Random(str) hashes the whole text (SHA-512): streams of similar names are unrelated."""
+        """Returns the stream *name*. Random(str) hashes the whole text (SHA-512): streams of similar names are
+        unrelated.
+        """
         return Random(f"{self.seed}/{name}")
 
 
@@ -50,7 +52,7 @@ class RandomWalk:
         self._after = self._next(self._before)
 
     def at(self, t_s: float) -> float:
-        """The value at world time *t_s*."""
+        """Returns the value at simulated time *t_s*."""
         position = t_s / self._step_s
         while position >= self._point + 1:
             self._point += 1
@@ -63,7 +65,7 @@ class RandomWalk:
 
 
 class Episodes:
-    """Something that is on now and then: doors, storms, standstills. Gaps and lengths are exponential."""
+    """A state that is on now and then: doors, storms, standstills. Gaps and lengths are exponential."""
 
     def __init__(self, random: Random, gap_s: float, length_s: float) -> None:
         self._random = random
@@ -72,7 +74,7 @@ class Episodes:
         self._until_s = self._draw()
 
     def at(self, t_s: float) -> bool:
-        """Whether the episode is on at world time *t_s*."""
+        """Whether the episode is on at simulated time *t_s*."""
         while t_s >= self._until_s:
             self._on = not self._on
             self._until_s += self._draw()
@@ -83,14 +85,16 @@ class Episodes:
 
 
 class ThermalLag:
-    """A body that follows its surroundings with a delay: a cold box, a bearing, a storm that builds up."""
+    """A value that follows its surroundings with a delay: a cold box, a bearing, a storm that builds up."""
 
     def __init__(self, value: float) -> None:
         self.value = value
         self._t_s: float | None = None
 
     def towards(self, target: float, memory_s: float, t_s: float) -> float:
-        """Move on to *t_s*: per *memory_s* the distance to *target* falls to 1/e. The first call only sets the time."""
+        """Advances to *t_s*: per *memory_s* the distance to *target* falls to 1/e. The first call only sets the
+        time.
+        """
         if self._t_s is not None:
             self.value += (target - self.value) * -math.expm1((self._t_s - t_s) / memory_s)
         self._t_s = t_s
@@ -109,7 +113,7 @@ class RoundTrip:
         self._phase = random.uniform(0, 2 * math.pi)
 
     def at(self, t_s: float) -> tuple[float, float]:
-        """Latitude and longitude in degrees at world time *t_s*."""
+        """Returns latitude and longitude in degrees at simulated time *t_s*."""
         angle = 2 * math.pi * t_s / self._ROUND_S + self._phase
         widen = 1 / math.cos(math.radians(self._latitude))  # a degree of longitude is shorter up north
         return (

@@ -25,27 +25,27 @@ OPTIONS: Final = JournalOptions(segment_bytes=256 * KIB, snapshot_min_bytes=256 
 
 
 class SimulatedWorld:
-    """Lives through a run. *cuts*: when the broker's power fails, counted from the beginning."""
+    """Executes a run in simulation. *cuts*: when the broker's power fails, counted from the beginning."""
 
     def __init__(
-        self, run: DeviceRun, seed: int, cuts: Sequence[Duration] = (), terms: FrontendOptions | None = None
+        self, run: DeviceRun, seed: int, cuts: Sequence[Duration] = (), options: FrontendOptions | None = None
     ) -> None:
         self.simulation = Simulation(seed)
-        self.broker = SimulatedBroker(self.simulation, terms, store=SimulatedStore(self.simulation, OPTIONS))
+        self.broker = SimulatedBroker(self.simulation, options, store=SimulatedStore(self.simulation, OPTIONS))
         self._run = run
         self._cuts = cuts
         self._planned: dict[Station, Instant] = {}
-        self._lines: dict[Station, ClientLine] = {}
-        self._dialling: dict[Station, int] = {}  # the attempt that counts
+        self._connections: dict[Station, ClientLine] = {}
+        self._pending_attempts: dict[Station, int] = {}  # number of the latest attempt
         self._attempts = 0
 
     def live(self) -> None:
-        """The whole run, until it is over."""
+        """Executes the whole run."""
         simulation, run = self.simulation, self._run
         run.begin(simulation.now)
-        for at in self._cuts:
-            simulation.at(at, self.broker.power_off)
-            simulation.at(at + OFF, self.broker.power_on)
+        for cut_at in self._cuts:
+            simulation.at(cut_at, self.broker.power_off)
+            simulation.at(cut_at + OFF, self.broker.power_on)
         self._wake_all()
         simulation.at(TICK, self._tick)
         simulation.run_while(lambda: run.stage is not RunStage.OVER)
@@ -67,26 +67,26 @@ class SimulatedWorld:
             self._serve(station)
 
     def _serve(self, station: Station) -> None:
-        """Do what *station* wants, until it wants nothing more, and plan when it is due."""
+        """Executes the commands of *station* until there are none, and schedules its next wake-up."""
         while effects := station.take_orders():
             for effect in effects:
-                line = self._lines.get(station)
+                connection = self._connections.get(station)
                 if effect is ModemOrder.DIAL:
                     self._attempts += 1
-                    self._dialling[station] = self._attempts
+                    self._pending_attempts[station] = self._attempts
                     self.simulation.after(ROUND_TRIP, partial(self._dialled, station, self._attempts))
-                elif effect is ModemOrder.CUT and line is None:
-                    self._dialling.pop(station, None)
-                elif line is None:
+                elif effect is ModemOrder.CUT and connection is None:
+                    self._pending_attempts.pop(station, None)
+                elif connection is None:
                     continue  # the connection has just failed
                 elif effect is ModemOrder.CUT:
-                    del self._lines[station]
-                    line.cut()
+                    del self._connections[station]
+                    connection.cut()
                 elif effect is ModemOrder.HANG_UP:
-                    line.leave()
-                    self.simulation.after(ROUND_TRIP, partial(self._ended, station, line))
+                    connection.leave()
+                    self.simulation.after(ROUND_TRIP, partial(self._ended, station, connection))
                 else:
-                    line.write(effect)
+                    connection.write(effect)
                     station.written(self.simulation.now)
         due = station.due
         if due is None:
@@ -96,30 +96,30 @@ class SimulatedWorld:
             self.simulation.at(due, partial(self._fire, station, due))
 
     def _dialled(self, station: Station, attempt: int) -> None:
-        if self._dialling.get(station) != attempt:
-            return  # given up meanwhile
-        del self._dialling[station]
+        if self._pending_attempts.get(station) != attempt:
+            return  # abandoned meanwhile
+        del self._pending_attempts[station]
         if self.broker.is_off:
             station.ended("Connection refused", self.simulation.now)
         else:
             holder: list[ClientLine] = []
-            line = self.broker.connect(
+            connection = self.broker.connect(
                 station.name,
                 lambda chunk: self._read(station, holder[0], chunk),
                 lambda: self._ended(station, holder[0]),
             )
-            holder.append(line)
-            self._lines[station] = line
+            holder.append(connection)
+            self._connections[station] = connection
             station.opened(self.simulation.now)
         self._serve(station)
 
-    def _read(self, station: Station, line: ClientLine, chunk: bytes) -> None:
-        if self._lines.get(station) is line:
+    def _read(self, station: Station, connection: ClientLine, chunk: bytes) -> None:
+        if self._connections.get(station) is connection:
             station.received(chunk, self.simulation.now)
             self._serve(station)
 
-    def _ended(self, station: Station, line: ClientLine) -> None:
-        if self._lines.get(station) is line:
-            del self._lines[station]
+    def _ended(self, station: Station, connection: ClientLine) -> None:
+        if self._connections.get(station) is connection:
+            del self._connections[station]
             station.ended("connection lost", self.simulation.now)
             self._serve(station)

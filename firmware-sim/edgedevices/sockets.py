@@ -24,8 +24,8 @@ from edgedevices.run import TICK, DeviceRun, RunStage
 from edgedevices.station import Station
 
 READ_BYTES: Final = 64 * KIB
-LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""The system has nothing for us now, or takes nothing."""
+WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""The socket would block."""
 
 
 class DeviceConnection:
@@ -44,7 +44,7 @@ class DeviceConnection:
 
 
 class SocketWorld:
-    """Lives through a run. *endpoint_of*: where a station's broker is. *tls*: None is plain TCP."""
+    """Executes a run on real sockets. *endpoint_of*: the broker of a station. *tls*: None is plain TCP."""
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class SocketWorld:
         self._show = show
         self._selector = selectors.DefaultSelector()
         self._timers = TimerQueue()
-        self._planned: dict[Station, Instant] = {}
-        self._lines: dict[Station, DeviceConnection] = {}
+        self._scheduled: dict[Station, Instant] = {}
+        self._connections: dict[Station, DeviceConnection] = {}
 
     def live(self) -> None:
-        """The whole run, until it is over. A first signal stops it in order, a second one hurries."""
+        """Executes the whole run. The first signal stops it in order, a second one at once."""
         run = self._run
-        began = tick_at = _now()
-        run.begin(began)
-        self._wake_all(began)
+        started = tick_at = _now()
+        run.begin(started)
+        self._wake_all(started)
         with signals(run.interrupt):
             try:
                 while run.stage is not RunStage.OVER:
@@ -77,22 +77,22 @@ class SocketWorld:
                     now = _now()
                     for key, events in ready:
                         self._on_ready(key.data, events, now)
-                    # Who is due again at once waits until the sockets and the signals had their turn.
+                    # A station that is due again at once waits until sockets and signals were served.
                     for station in list(iter(partial(self._timers.take_next, now), None)):
                         self._wake(station, now)  # type: ignore[arg-type]  # only stations are set
                     due = run.due
                     if due is not None and due <= now:
-                        for led in run.wake(now):
-                            self._wake(led, now)
+                        for conducted in run.wake(now):
+                            self._wake(conducted, now)
                     if now >= tick_at:
                         tick_at = now + TICK
                         if run.tick(now):
                             self._wake_all(now)
-                            tick_at = now  # nothing may be left to wait for in the next stage
-                        self._show((now - began) / SECOND)
+                            tick_at = now  # the next stage may have nothing to wait for
+                        self._show((now - started) / SECOND)
             finally:
-                for line in list(self._lines.values()):
-                    self._forget(line)
+                for connection in list(self._connections.values()):
+                    self._forget(connection)
                 self._selector.close()
 
     def _wake_all(self, now: Instant) -> None:
@@ -100,147 +100,150 @@ class SocketWorld:
             self._wake(station, now)
 
     def _wake(self, station: Station, now: Instant) -> None:
-        self._planned.pop(station, None)
+        self._scheduled.pop(station, None)
         station.wake(now)
         self._serve(station, now)
 
     def _serve(self, station: Station, now: Instant) -> None:
-        """Do what *station* wants, until it wants nothing more, and note when it is due."""
+        """Executes the commands of *station* until there are none, and sets its timer."""
         while effects := station.take_orders():
             for effect in effects:
-                line = self._lines.get(station)
+                connection = self._connections.get(station)
                 if effect is ModemOrder.DIAL:
                     self._dial(station, now)
-                elif line is None:
+                elif connection is None:
                     continue  # the connection has just failed
                 elif effect is ModemOrder.CUT:
-                    self._cut(line)
+                    self._cut(connection)
                 elif effect is ModemOrder.HANG_UP:
-                    line.hangs_up = True
+                    connection.hangs_up = True
                 else:
-                    line.out += effect
-            line = self._lines.get(station)
-            if line is not None and line.is_open:
-                self._write(line, now)
+                    connection.out += effect
+            connection = self._connections.get(station)
+            if connection is not None and connection.is_open:
+                self._write(connection, now)
         due = station.due
-        if due != self._planned.get(station):
+        if due != self._scheduled.get(station):
             if due is None:
-                del self._planned[station]
+                del self._scheduled[station]
                 self._timers.cancel(station)
             else:
-                self._planned[station] = due
+                self._scheduled[station] = due
                 self._timers.set(station, due)
 
     def _dial(self, station: Station, now: Instant) -> None:
         endpoint = self._endpoint_of(station)
         try:
-            plug = socket.socket(endpoint.family, socket.SOCK_STREAM)
+            new_socket = socket.socket(endpoint.family, socket.SOCK_STREAM)
         except OSError as error:
             station.ended(_reason(error), now)
             return
-        plug.setblocking(False)
-        plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = self._lines[station] = DeviceConnection(station, plug, endpoint.host)
-        code = plug.connect_ex(endpoint.place)
+        new_socket.setblocking(False)
+        new_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = self._connections[station] = DeviceConnection(station, new_socket, endpoint.host)
+        code = new_socket.connect_ex(endpoint.place)
         if code in (0, errno.EINPROGRESS):
-            self._watch(line, selectors.EVENT_WRITE)
+            self._watch(connection, selectors.EVENT_WRITE)
         else:
-            self._end(line, os.strerror(code), now)
+            self._end(connection, os.strerror(code), now)
 
-    def _on_ready(self, line: DeviceConnection, events: int, now: Instant) -> None:
-        if self._lines.get(line.station) is not line:
+    def _on_ready(self, connection: DeviceConnection, events: int, now: Instant) -> None:
+        if self._connections.get(connection.station) is not connection:
             return  # it ended while others were served
-        if not line.is_open:
-            self._on_dialled(line, now)
+        if not connection.is_open:
+            self._on_dialled(connection, now)
         else:
             if events & selectors.EVENT_WRITE:
-                self._write(line, now)
-            if events & selectors.EVENT_READ and self._lines.get(line.station) is line:
-                self._read(line, now)
-        self._serve(line.station, now)
+                self._write(connection, now)
+            if events & selectors.EVENT_READ and self._connections.get(connection.station) is connection:
+                self._read(connection, now)
+        self._serve(connection.station, now)
 
-    def _on_dialled(self, line: DeviceConnection, now: Instant) -> None:
-        code = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    def _on_dialled(self, connection: DeviceConnection, now: Instant) -> None:
+        code = connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self._end(line, os.strerror(code), now)
+            self._end(connection, os.strerror(code), now)
             return
         try:
             if self._tls is not None:
-                self._greet(line, self._tls)
+                self._handshake(connection, self._tls)
         except ssl.SSLWantReadError:
-            self._watch(line, selectors.EVENT_READ)
+            self._watch(connection, selectors.EVENT_READ)
             return
         except ssl.SSLWantWriteError:
-            self._watch(line, selectors.EVENT_WRITE)
+            self._watch(connection, selectors.EVENT_WRITE)
             return
         except OSError as error:
-            self._end(line, _reason(error), now)
+            self._end(connection, _reason(error), now)
             return
-        line.is_open = True
-        self._watch(line, selectors.EVENT_READ)
-        line.station.opened(now)
+        connection.is_open = True
+        self._watch(connection, selectors.EVENT_READ)
+        connection.station.opened(now)
 
-    def _greet(self, line: DeviceConnection, tls: ssl.SSLContext) -> None:
-        """Go on with the handshake as far as it goes. Raises what `do_handshake` raises."""
-        if not isinstance(line.socket, ssl.SSLSocket):
-            line.socket = tls.wrap_socket(line.socket, server_hostname=line.host, do_handshake_on_connect=False)
-        line.socket.do_handshake()
+    def _handshake(self, connection: DeviceConnection, tls: ssl.SSLContext) -> None:
+        """Continues the TLS handshake. Raises the errors of `do_handshake`."""
+        if not isinstance(connection.socket, ssl.SSLSocket):
+            connection.socket = tls.wrap_socket(
+                connection.socket, server_hostname=connection.host, do_handshake_on_connect=False
+            )
+        connection.socket.do_handshake()
 
-    def _read(self, line: DeviceConnection, now: Instant) -> None:
+    def _read(self, connection: DeviceConnection, now: Instant) -> None:
         try:
-            chunk = line.socket.recv(READ_BYTES)
-            # A record is decrypted as a whole: what is left of it lies in memory, where no selector sees it.
-            while isinstance(line.socket, ssl.SSLSocket) and line.socket.pending():
-                chunk += line.socket.recv(READ_BYTES)
-        except LATER:
+            chunk = connection.socket.recv(READ_BYTES)
+            # A record is decrypted as a whole: its rest is in memory, which no selector reports.
+            while isinstance(connection.socket, ssl.SSLSocket) and connection.socket.pending():
+                chunk += connection.socket.recv(READ_BYTES)
+        except WOULD_BLOCK:
             return
         except OSError as error:
-            self._end(line, _reason(error), now)
+            self._end(connection, _reason(error), now)
             return
         if chunk:
-            line.station.received(chunk, now)
+            connection.station.received(chunk, now)
         else:
-            self._end(line, "connection lost", now)
+            self._end(connection, "connection lost", now)
 
-    def _write(self, line: DeviceConnection, now: Instant) -> None:
-        if line.out:
+    def _write(self, connection: DeviceConnection, now: Instant) -> None:
+        if connection.out:
             try:
-                del line.out[: line.socket.send(line.out)]
-            except LATER:
+                del connection.out[: connection.socket.send(connection.out)]
+            except WOULD_BLOCK:
                 pass
             except OSError as error:
-                self._end(line, _reason(error), now)
+                self._end(connection, _reason(error), now)
                 return
-            if not line.out:
-                line.station.written(now)
-        if not line.out and line.hangs_up:
-            line.hangs_up = False
-            with suppress(OSError):  # the other end may have gone meanwhile: the next read says so
-                socket.socket.shutdown(line.socket, socket.SHUT_WR)  # not that of TLS: it could not read afterwards
-        self._watch(line, selectors.EVENT_READ | (selectors.EVENT_WRITE if line.out else 0))
+            if not connection.out:
+                connection.station.written(now)
+        if not connection.out and connection.hangs_up:
+            connection.hangs_up = False
+            with suppress(OSError):  # the peer may have closed: the next read reports it
+                # not the one of TLS, after which nothing can be read
+                socket.socket.shutdown(connection.socket, socket.SHUT_WR)
+        self._watch(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0))
 
-    def _watch(self, line: DeviceConnection, events: int) -> None:
-        if not line.watched:
-            self._selector.register(line.socket, events, line)
-        elif line.watched != events:
-            self._selector.modify(line.socket, events, line)
-        line.watched = events
+    def _watch(self, connection: DeviceConnection, events: int) -> None:
+        if not connection.watched:
+            self._selector.register(connection.socket, events, connection)
+        elif connection.watched != events:
+            self._selector.modify(connection.socket, events, connection)
+        connection.watched = events
 
-    def _cut(self, line: DeviceConnection) -> None:
-        """Reset it: nothing that is on its way arrives."""
+    def _cut(self, connection: DeviceConnection) -> None:
+        """Resets the connection: nothing on its way arrives."""
         with suppress(OSError):
-            line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._forget(line)
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._forget(connection)
 
-    def _end(self, line: DeviceConnection, reason: str, now: Instant) -> None:
-        self._forget(line)
-        line.station.ended(reason, now)
+    def _end(self, connection: DeviceConnection, reason: str, now: Instant) -> None:
+        self._forget(connection)
+        connection.station.ended(reason, now)
 
-    def _forget(self, line: DeviceConnection) -> None:
-        if line.watched:
-            self._selector.unregister(line.socket)
-        line.socket.close()
-        self._lines.pop(line.station, None)
+    def _forget(self, connection: DeviceConnection) -> None:
+        if connection.watched:
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+        self._connections.pop(connection.station, None)
 
 
 def _now() -> Instant:
@@ -257,8 +260,8 @@ def _reason(error: OSError) -> str:
 
 @contextmanager
 def signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM call *stop*, where that is possible: in the main thread."""
-    caught: dict[signal.Signals, Any] = {}
+    """Makes SIGINT and SIGTERM call *stop*, where possible: in the main thread."""
+    previous_handlers: dict[signal.Signals, Any] = {}
 
     def on_signal(number: int, frame: object) -> None:
         stop()
@@ -266,8 +269,8 @@ def signals(stop: Callable[[], None]) -> Iterator[None]:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             with suppress(ValueError):
-                caught[number] = signal.signal(number, on_signal)
+                previous_handlers[number] = signal.signal(number, on_signal)
         yield
     finally:
-        for number, before in caught.items():
-            signal.signal(number, before)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What a run of a scenario came to: as plain data, and as a table."""
+"""The outcome of a run of a scenario: as JSON values, and as a table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edgebroker.instants import SECOND
 from edgedevices.population import FleetPopulation
 from edgedevices.station import Station
 
-UNKEPT: Final = ("not acknowledged in time", "refused: ")
-"""How causes of failure begin that are the broker's; others are what the scenario asked for."""
+BROKER_FAULTS: Final = ("not acknowledged in time", "refused: ")
+"""Prefixes of causes of failure that are the broker's fault; others are caused by the scenario."""
 
 FAULTS: Final = ("missing", "doubled", "doubled_qos_0", "disordered")
-"""What an audit may find that no broker may do."""
+"""Findings of an audit that no broker may cause."""
 
 
 def summary_of(population: FleetPopulation) -> dict[str, Any]:
-    """The account of a run that is over."""
+    """Returns the account of a run that is over."""
     run = population.run
     return {
         "seconds": run.seconds,
@@ -43,19 +43,19 @@ def _fleet(stations: Sequence[Station]) -> dict[str, Any]:
         "bytes_up": sum(station.modem.up.octets for station in stations),
         "bytes_down": sum(station.modem.down.octets for station in stations),
         "airtime_s": round(sum(station.modem.up.airtime_us for station in stations) / SECOND, 3),
-        "mischief": {prank.value: number for prank, number in sorted(pranks.items(), key=lambda one: one[0].value)},
+        "mischief": {prank.value: number for prank, number in sorted(pranks.items(), key=lambda item: item[0].value)},
     }
 
 
 def is_kept(summary: dict[str, Any]) -> bool:
-    """Whether the broker kept its promises: everything taken and delivered, in order, QoS 0 and 2 once."""
+    """Whether the broker kept its promises: everything acknowledged and delivered, in order, QoS 0 and 2 once."""
     audit = summary["audit"] or {}
-    unkept = any(cause.startswith(UNKEPT) for cause in summary["failures"])
-    return not (unkept or summary["never_connected"] or any(audit.get(fault) for fault in FAULTS))
+    has_failures = any(cause.startswith(BROKER_FAULTS) for cause in summary["failures"])
+    return not (has_failures or summary["never_connected"] or any(audit.get(fault) for fault in FAULTS))
 
 
 def in_words(summary: dict[str, Any]) -> str:
-    """The account for people."""
+    """Returns the account for people."""
     rows = [
         ("devices", f"{summary['devices']:,}", _never(summary)),
         ("seconds", f"{summary['seconds']:.1f}", "interrupted" if summary["interrupted"] else ""),
@@ -74,8 +74,8 @@ def in_words(summary: dict[str, Any]) -> str:
         cost = summary["cost"]
         rows.append(("this process", f"{cost['cpu_s']:.1f} s", f"of one core, {cost['memory_mib']:,} MiB at most"))
     width = max(len(name) for name, _, _ in rows)
-    most = max(len(number) for _, number, _ in rows)
-    return "\n".join(f"{name:<{width}}  {number:>{most}}  {note}".rstrip() for name, number, note in rows)
+    number_width = max(len(number) for _, number, _ in rows)
+    return "\n".join(f"{name:<{width}}  {number:>{number_width}}  {note}".rstrip() for name, number, note in rows)
 
 
 def _fleet_rows(name: str, fleet: dict[str, Any]) -> list[tuple[str, str, str]]:

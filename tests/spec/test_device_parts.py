@@ -23,8 +23,8 @@ from edgedevices.firmware import NEXT as FIRMWARE
 from edgedevices.firmware import Firmware, FirmwareEvent, FirmwareState, FirmwareTimes
 from edgedevices.ledger import MessageLedger
 from edgedevices.mischief import BROKEN_PACKETS
+from edgedevices.modem import CONNECT_TIMEOUT, PAUSE_MAX, PAUSE_MIN, Modem, ModemOrder, ModemPhase
 from edgedevices.modem import NEXT as MODEM
-from edgedevices.modem import PATIENCE, PAUSE_LEAST, PAUSE_MOST, Modem, ModemOrder, ModemPhase
 from edgedevices.radio import RadioKind, RadioPath
 from edgedevices.session import DeviceDialect, DeviceIdentity, DeviceSession
 from edgedevices.station import image, image_version
@@ -69,8 +69,8 @@ def test_pauses_grow_are_bounded_and_come_apart() -> None:
             now = modem.due
             modem.wake(now)
         pauses.append(mine)
-    assert all(PAUSE_LEAST <= pause <= PAUSE_MOST for mine in pauses for pause in mine)
-    assert max(mine[0] for mine in pauses) <= 3 * PAUSE_LEAST
+    assert all(PAUSE_MIN <= pause <= PAUSE_MAX for mine in pauses for pause in mine)
+    assert max(mine[0] for mine in pauses) <= 3 * PAUSE_MIN
     assert len({mine[0] for mine in pauses}) == len(pauses)
     assert sum(mine[-1] > 2 * SECOND for mine in pauses) > 10
 
@@ -79,8 +79,8 @@ def test_who_gets_no_connack_gives_up_and_says_so() -> None:
     modem = dialled()
     modem.opened(0)
     modem.take_orders()
-    assert modem.due == PATIENCE
-    modem.wake(PATIENCE)
+    assert modem.due == CONNECT_TIMEOUT
+    modem.wake(CONNECT_TIMEOUT)
     assert modem.take_orders() == [ModemOrder.CUT]
     assert modem.last_refusal == "no CONNACK in 20 s"
 

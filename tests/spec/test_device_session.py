@@ -165,7 +165,7 @@ def test_no_more_are_on_their_way_than_the_broker_takes(maximum: int, window: in
 @pytest.mark.parametrize(("full", "kept"), [(QueueDropPolicy.NEWEST, [1, 2, 3]), (QueueDropPolicy.OLDEST, [3, 4, 5])])
 def test_a_full_buffer_drops_from_the_end_that_was_chosen_and_counts_it(full: QueueDropPolicy, kept: list[int]) -> None:
     ledger = MessageLedger()
-    session = DeviceSession(LASTING, ledger, waiting_max=3, full=full)
+    session = DeviceSession(LASTING, ledger, waiting_max=3, drop_policy=full)
     for seq in range(1, 6):
         session.enqueue(message(seq))
     assert [one.seq for one in session.queue] == kept
@@ -225,7 +225,7 @@ def test_a_subscriber_answers_and_hears_qos_2_once() -> None:
     heard: list[bytes] = []
     session, broker, _ = opened(
         DeviceIdentity("m", DeviceDialect.V5, subscriptions=(("x/#", 2),)),
-        heard=lambda publish: heard.append(publish.payload),
+        on_publish=lambda publish: heard.append(publish.payload),
     )
     assert [type(packet) for packet in broker.heard()] == [Subscribe]
     broker.say(Publish("x/1", b"1", 1, packet_id=7), Publish("x/2", b"2", 2, packet_id=8))

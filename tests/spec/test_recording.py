@@ -36,9 +36,9 @@ from edgedevices.traffic.recording import (
     RecordedMessage,
     RecordFile,
     RecordWriter,
+    decode_properties,
+    encode_properties,
     is_recording,
-    readable,
-    written,
 )
 
 BEGAN_US = 5_000 * SECOND
@@ -166,7 +166,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 def score(recording: RecordFile, manner: PlaybackOptions, count: int) -> list[tuple[int, int]]:
     """(seconds at which it is due, number) of the first messages."""
     playback = Playback(recording, MessageLedger(), manner)
-    return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._score(), count)]
+    return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._timed_messages(), count)]
 
 
 def test_the_first_message_is_due_at_once_and_rounds_keep_the_length_of_the_recording(tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ PROPERTIES = st.fixed_dictionaries(
 @settings(max_examples=60)
 @given(PROPERTIES.map(cbor2.dumps) | st.binary(max_size=40))
 def test_properties_from_any_file_are_left_out_or_can_be_sent(kept: bytes) -> None:
-    properties = readable(kept)
-    assert readable(written(properties)) == properties
+    properties = decode_properties(kept)
+    assert decode_properties(encode_properties(properties)) == properties
     assert encode_packet(Publish("a", properties=properties), V5)
 
 
@@ -238,7 +238,7 @@ def test_a_full_file_is_followed_by_the_next_number_that_is_free(
         BrokerAddress.parse("127.0.0.1:1"), DeviceDialect.V5, ANYONE, RecordOptions(messages=2), tmp_path / "a.edl"
     )
     for _ in range(2):
-        recorder.hear(Publish("a/b"))
+        recorder.on_publish(Publish("a/b"))
     assert [path.name for path in recorder.files] == ["a.edl", "a-3.edl", "a-4.edl"]
     assert other.read_bytes() == b"of somebody else"
     assert [RecordFile(path).damage for path in recorder.files[:2]] == [[], []]
@@ -252,7 +252,7 @@ def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> Non
     recorder._writer.add(heard(0))
     recorder._path = tmp_path / "absent" / "a.edl"
     with pytest.raises(InputInvalid):
-        recorder._continue()
+        recorder._next_file()
     recorder._writer.close()
     assert RecordFile(tmp_path / "a.edl").messages == 1
 
@@ -282,7 +282,7 @@ def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
     messages = [heard(number, client=client) for number, client in enumerate(("", "barred", "", "barred"))]
     said: list[str] = []
     ledger = MessageLedger()
-    playback = Playback(RecordFile(record(tmp_path / "a.edl", messages)), ledger, PlaybackOptions(), tell=said.append)
+    playback = Playback(RecordFile(record(tmp_path / "a.edl", messages)), ledger, PlaybackOptions(), print_line=said.append)
     playback.begin(0)
     (welcome,) = playback.wake(0)
     answer(welcome, 0, ConnAck())

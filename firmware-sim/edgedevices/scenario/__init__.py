@@ -1,1 +1,1 @@
-"""A fleet as a file says it: `load_scenario` reads the sections, strictly; docs/devices.md explains every key."""
+"""A scenario file: `load_scenario` reads the sections, strictly; docs/devices.md explains every key."""

@@ -1,4 +1,4 @@
-"""`edgedevices run` and `edgedevices check`: a scenario, against a real broker or inside the simulated world."""
+"""`edgedevices run` and `edgedevices check`: a scenario, against a real broker or in simulation."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _live(
 
 
 def _cost() -> dict[str, Any]:
-    """What this process took: seconds of processor time, and MiB of memory at most."""
+    """Returns what this process used: seconds of processor time, and the maximum of MiB of memory."""
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -144,7 +144,7 @@ def check(file: Path, as_json: bool) -> None:
 
 
 def _read(file: Path, as_json: bool = False) -> DeviceScenario:
-    """The scenario of *file*; or all that is wrong with it, and the end of the process with exit code 2."""
+    """Returns the scenario of *file*; or prints all problems and exits with code 2."""
     from edgebroker.runtime.settings import SettingsRefused
     from edgedevices.scenario.scenario import load_scenario
 

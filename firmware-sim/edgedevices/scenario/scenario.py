@@ -1,4 +1,4 @@
-"""A scenario: what a file says, with every name in it found. Everything that is wrong is told, each at its line."""
+"""A scenario: the contents of a file with all references resolved. Every problem is reported, each at its line."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ REFERENCES: Final = (
     ("update", "fleet", "fleet", ""),
     ("mischief", "fleet", "fleet", ""),
 )
-"""(section, key, the section whose names it may have, what else it may be)."""
+"""(section, key, the section that has the names, another value that is allowed)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceScenario:
-    """The sections of one file; names are unique and lead somewhere."""
+    """The sections of one file; names are unique and references valid."""
 
     terms: ScenarioSection
     fleets: tuple[FleetSection, ...]
@@ -49,28 +49,28 @@ class DeviceScenario:
 
     @property
     def devices(self) -> int:
-        """In all fleets."""
+        """The number of devices of all fleets."""
         return sum(fleet.devices for fleet in self.fleets)
 
     def described(self) -> str:
-        """What it says, in a line."""
+        """A description in one line."""
         fleets = ", ".join(f"{fleet.devices:,} {fleet.name}" for fleet in self.fleets)
         return f"{self.terms.name}: {self.devices:,} devices ({fleets})"
 
 
 def load_scenario(path: Path) -> DeviceScenario:
-    """Read a scenario file. Raises SettingsRefused."""
+    """Reads a scenario file. Raises SettingsRefused."""
     return parse_scenario(read_settings_text(path), str(path))
 
 
 def parse_scenario(text: str, file: str) -> DeviceScenario:
-    """A scenario from TOML text. `file` names it in problems. Raises SettingsRefused."""
+    """Returns a scenario from TOML text. *file*: its name in problems. Raises SettingsRefused."""
     content = read_sections(SECTIONS, text, file, Path())
     missing = [name for name in ("scenario", "fleet") if name not in content]
     if missing:
         raise SettingsRefused([Problem(file, 0, name, "is missing", f"write {_header(name)}") for name in missing])
     lines = KeyLines(text)
-    mistakes = [*_doubled(content), *_astray(content)]
+    mistakes = [*_duplicate_names(content), *_unknown_references(content)]
     if mistakes:
         problems = [
             Problem(file, lines.line(*where), f"{where[0]}.{where[2]}", reason, mend)
@@ -91,7 +91,7 @@ def _header(name: str) -> str:
     return f"[[{name}]]" if SECTIONS[name].is_list else f"[{name}]"
 
 
-def _doubled(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
+def _duplicate_names(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
     for section in ("fleet", "radio", "battery"):
         seen: set[str] = set()
         for index, one in enumerate(content.get(section, ())):
@@ -100,7 +100,7 @@ def _doubled(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str
             seen.add(one.name)
 
 
-def _astray(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
+def _unknown_references(content: dict[str, tuple[Named, ...]]) -> Iterator[tuple[Where, str, str]]:
     for section, name, target, else_ in REFERENCES:
         known = [one.name for one in content.get(target, ())]
         for index, one in enumerate(content.get(section, ())):

@@ -1,4 +1,4 @@
-"""The sections of a scenario file, and the kinds of value that they have beside those of settings."""
+"""The sections of a scenario file, and the kinds of value that settings do not have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class DurationRange:
-    """A length of time, kept in microseconds; `least` is 0 where nothing is a length too."""
+    """A duration, in microseconds; `least` is 0 where a duration of 0 is allowed."""
 
     least: Duration = 1
     most: Duration = 366 * DAY
@@ -48,7 +48,7 @@ class DurationRange:
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """A number with or without a fraction, from `least` to `most`, both included."""
+    """An integer or decimal number, from `least` to `most`, both included."""
 
     least: float
     most: float
@@ -66,7 +66,7 @@ class NumberRange:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """[least, most] of one kind, or one value that is both; kept as a pair."""
+    """[least, most] of one kind, or one value that is both; a pair in any case."""
 
     kind: ValueKind
 
@@ -84,7 +84,7 @@ class ValueRange:
 
 
 def shown(length: Duration) -> str:
-    """A length in the largest unit that it is a whole number of."""
+    """Returns a duration in the largest unit of which it is a multiple."""
     for unit, worth in reversed(UNITS.items()):
         if length >= worth and length % worth == 0:
             return f"{length // worth}{unit}"
@@ -101,7 +101,7 @@ MAINS: Final = "mains"
 
 
 def _missing(given: Set[str], **meanings: str) -> Iterator[Conflict]:
-    """The keys that must stand in a section and do not."""
+    """Yields a conflict for each required key that a section does not have."""
     return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
 
 
@@ -198,7 +198,7 @@ class RadioSection:
 
 @dataclass(frozen=True, slots=True)
 class BatterySection:
-    """A kind of battery, and what the device draws from it."""
+    """A kind of battery, and the currents of the device."""
 
     name: str = key("", NAME)
     capacity_mah: float = key(0.0, NumberRange(0.0001, 1e6))
@@ -216,7 +216,7 @@ class BatterySection:
             yield "name", f'is "{MAINS}"', "this is what a fleet without a battery has; choose another"
 
     def kind(self, speed: float) -> BatteryKind:
-        """*speed*: simulated seconds per second."""
+        """Returns the kind of battery. *speed*: simulated seconds per second."""
         return BatteryKind(
             self.capacity_mah,
             self.sleep_ma,
@@ -231,7 +231,7 @@ class BatterySection:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSection:
-    """Another firmware for a fleet."""
+    """A firmware update of a fleet."""
 
     fleet: str = key("", NAME)
     at: Duration = key(0, DurationRange(0))
@@ -244,7 +244,7 @@ class UpdateSection:
 
 @dataclass(frozen=True, slots=True)
 class MischiefSection:
-    """A bad habit of some devices of a fleet."""
+    """A misbehaviour of some devices of a fleet."""
 
     fleet: str = key("", NAME)
     kind: str = key("", Choice(tuple(one.value for one in Prank)))
@@ -272,7 +272,7 @@ class MischiefSection:
 
 @dataclass(frozen=True, slots=True)
 class _ScenarioFile:
-    """The sections, as a file may have them."""
+    """The sections that a file may have."""
 
     scenario: ScenarioSection = field(default_factory=ScenarioSection)
     fleets: tuple[FleetSection, ...] = field(default_factory=lambda: (FleetSection(),), metadata={"section": "fleet"})

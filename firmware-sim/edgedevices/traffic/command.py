@@ -1,4 +1,4 @@
-"""`edgedevices record`, and what `edgedevices replay` does with a recording. Exit codes as in `edgedevices`."""
+"""`edgedevices record`, and `edgedevices replay` of a recording. Exit codes as in `edgedevices`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CSV_ALONE: Final = {
     "payload": "--payload",
     "retain": "--retain",
 }
-"""Options of `replay` that a recording answers itself: parameter -> what the user writes."""
+"""Options of `replay` whose values a recording has: parameter -> option name."""
 RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix"}
 
 
@@ -66,19 +66,19 @@ def record(
         address.check_reachable()
         wanted = RecordOptions(topics, qos, client_level, client_property, no_retained, seconds, messages)
 
-        def tell(line: str) -> None:
+        def print_line(line: str) -> None:
             click.echo(f"edgedevices: {line}", err=True)
 
         try:
-            summary = Recorder(address, DeviceDialect(mqtt), allowed, wanted, file, tell).live()
+            summary = Recorder(address, DeviceDialect(mqtt), allowed, wanted, file, print_line).live()
         except OSError as error:
             raise InputInvalid(f"cannot write {file}: {error.strerror or error}") from error
-    click.echo(json.dumps(summary) if as_json else _heard_in_words(summary))
+    click.echo(json.dumps(summary) if as_json else _summary_text(summary))
     sys.exit(EXIT_FAILED if summary["too_large"] or summary["losses"] else 0)
 
 
-def _heard_in_words(summary: dict[str, Any]) -> str:
-    from edgedevices.traffic.recorder import missed
+def _summary_text(summary: dict[str, Any]) -> str:
+    from edgedevices.traffic.recorder import gap_text
 
     per_qos = ", ".join(f"{number:,} of QoS {qos}" for qos, number in summary["qos"].items())
     lines = [
@@ -88,7 +88,7 @@ def _heard_in_words(summary: dict[str, Any]) -> str:
     ]
     lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
     lines += [
-        f"  deaf for {gap['seconds']:.1f} s, {gap['at_s']:.1f} s after the start: {missed(gap['session_kept'])}"
+        f"  deaf for {gap['seconds']:.1f} s, {gap['at_s']:.1f} s after the start: {gap_text(gap['session_kept'])}"
         for gap in summary["gaps"]
     ]
     if summary["too_large"]:
@@ -112,7 +112,7 @@ def replay_recording(
     drain: float,
     **access: Any,
 ) -> None:
-    """Play a recording to one broker, print the summary, exit. Raises DeviceError."""
+    """Plays a recording to one broker, prints the summary, and exits. Raises DeviceError."""
     from edgedevices.broker import BrokerAddress, BrokerCredentials
     from edgedevices.ledger import MessageLedger
     from edgedevices.progress import progress_for
@@ -132,10 +132,10 @@ def replay_recording(
     with journal_file(journal) as written:
         ledger = MessageLedger(written)
 
-        def tell(line: str) -> None:
+        def print_line(line: str) -> None:
             click.echo(f"edgedevices: {line}", err=True)
 
-        result = Playback(recording, ledger, manner, allowed, tell).live(address, progress_for(progress))
+        result = Playback(recording, ledger, manner, allowed, print_line).live(address, progress_for(progress))
     summary = {
         "file": str(file),
         "recorded": recording.messages,

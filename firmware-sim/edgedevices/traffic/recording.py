@@ -1,4 +1,4 @@
-"""A recording on the disk: messages with their MQTT 5 properties, written and read block by block."""
+"""A recording on disk: messages with their MQTT 5 properties, written and read block by block."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ KEPT: Final = {
     Property.PAYLOAD_FORMAT_INDICATOR: "format",
     Property.MESSAGE_EXPIRY_INTERVAL: "expiry",
 }
-"""Properties of PUBLISH that are the message's own -> their keys in a recording.
+"""Properties of PUBLISH that belong to the message -> their keys in a recording.
 
-Topic aliases and subscription identifiers belong to the connection on which the recorder heard the message.
+Topic aliases and subscription identifiers belong to the connection that received the message.
 """
 KINDS: Final = {
     "user": list, "content_type": str, "response_topic": str, "correlation": bytes, "format": int, "expiry": int
@@ -55,7 +55,7 @@ WHOLE_MAX: Final = {"format": 1, "expiry": 2**32 - 1}
 
 @dataclass(frozen=True, slots=True)
 class RecordedMessage:
-    """A message as a recorder heard it. t_us: by the recorder's monotonic clock. client: "" if not known."""
+    """A recorded message. t_us: by the recorder's monotonic clock. client: "" if not known."""
 
     t_us: Instant
     client: str
@@ -64,22 +64,22 @@ class RecordedMessage:
     retain: bool
     payload: bytes
     properties: bytes = b""
-    """As `written` made them."""
+    """As `encode_properties` made them."""
 
 
-def written(properties: Properties) -> bytes:
-    """The kept ones of *properties* as a CBOR map; empty if there are none."""
+def encode_properties(properties: Properties) -> bytes:
+    """Returns those of *properties* that are recorded as a CBOR map; empty if there are none."""
     kept = {key: properties[name] for name, key in KEPT.items() if name in properties}
     return cbor2.dumps(kept) if kept else b""
 
 
-def readable(properties: bytes) -> Properties:
-    """What `written` wrote. What nobody can have sent is left out: files come from anywhere."""
+def decode_properties(properties: bytes) -> Properties:
+    """Returns the properties that `encode_properties` wrote, without invalid ones: files may have any content."""
     if not properties or len(properties) > PROPERTIES_BYTES_MAX:
         return {}
     try:
         kept = cbor2.loads(properties)
-    except Exception:  # cbor2 answers hostile input with many kinds of exception
+    except Exception:  # cbor2 raises many kinds of exception for hostile input
         return {}
     if not isinstance(kept, dict):
         return {}
@@ -113,15 +113,15 @@ def is_text(value: object) -> bool:
 
 
 BLOCK_MESSAGES: Final = 2_048
-BLOCK_BYTES: Final = 512 * KIB  # made at once, in 10 to 30 ms in which the broker's messages wait in the socket
-BLOCK_AGE_US: Final = 10 * SECOND  # what a crash of the recorder costs at most
+BLOCK_BYTES: Final = 512 * KIB  # encoded at once, in 10 to 30 ms in which received messages wait in the socket
+BLOCK_AGE_US: Final = 10 * SECOND  # a crash of the recorder loses no more than that
 MESSAGE_BYTES_MAX: Final = 6 * MIB
 """Payload, topic and properties of one message: a block of it unfolds to less than the 8 MiB that readers allow."""
-FILE_BLOCKS_MAX: Final = BLOCKS_MAX - 2  # a footer names at most BLOCKS_MAX; two stay for the clock anchors
+FILE_BLOCKS_MAX: Final = BLOCKS_MAX - 2  # a footer names at most BLOCKS_MAX; two are reserved for the clock anchors
 
 
 def is_recording(path: Path) -> bool:
-    """Whether the file begins as `.edl` files do. Raises InputInvalid if it cannot be read, or only once."""
+    """Whether the file begins like an `.edl` file. Raises InputInvalid if it cannot be read, or only once."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode):
             raise InputInvalid(f"{path} is a pipe, and the file is read twice: save it first")
@@ -132,9 +132,9 @@ def is_recording(path: Path) -> bool:
 
 
 class RecordWriter:
-    """Appends messages to a new file; `close` makes it whole. A file that was not closed is readable up to its end.
+    """Appends messages to a new file; `close` completes it. A file without `close` is readable up to its end.
 
-    node: where the messages came from. Raises InputInvalid if the file exists already or cannot be written.
+    node: the origin of the messages. Raises InputInvalid if the file exists already or cannot be written.
     """
 
     def __init__(self, path: Path, node: str) -> None:
@@ -147,40 +147,40 @@ class RecordWriter:
         except OSError as error:
             raise InputInvalid(f"cannot write {path}: {error.strerror}") from error
         self.bytes = 0
-        """Written so far."""
+        """Bytes written."""
         self._index: list[tuple[int, BlockHead]] = []
-        self._waiting: list[RecordedMessage] = []
-        self._waiting_bytes = 0
+        self._pending: list[RecordedMessage] = []
+        self._pending_bytes = 0
         self._write(encode_header(self._header))
         self._anchor()
 
     @property
     def is_full(self) -> bool:
-        """Whether the index at the end can take no more: another file has to go on."""
+        """Whether the index is full, so that another file is needed."""
         return len(self._index) >= FILE_BLOCKS_MAX
 
-    def add(self, heard: RecordedMessage) -> bool:
-        """Keep *heard*; False if it is larger than any block. Raises OSError when the disk refuses."""
-        size = len(heard.payload) + len(heard.topic) + len(heard.properties) + len(heard.client)
+    def add(self, message: RecordedMessage) -> bool:
+        """Adds *message*. Returns False if it is larger than any block. Raises OSError."""
+        size = len(message.payload) + len(message.topic) + len(message.properties) + len(message.client)
         if size > MESSAGE_BYTES_MAX:
             return False
-        if self._waiting and self._waiting_bytes + size > BLOCK_BYTES:
+        if self._pending and self._pending_bytes + size > BLOCK_BYTES:
             self.flush()
-        self._waiting.append(heard)
-        self._waiting_bytes += size
-        if len(self._waiting) >= BLOCK_MESSAGES or heard.t_us - self._waiting[0].t_us > BLOCK_AGE_US:
+        self._pending.append(message)
+        self._pending_bytes += size
+        if len(self._pending) >= BLOCK_MESSAGES or message.t_us - self._pending[0].t_us > BLOCK_AGE_US:
             self.flush()
         return True
 
     def flush(self) -> None:
-        """Write what waits. Raises OSError."""
-        if self._waiting:
-            rows = [(h.t_us, h.client, h.topic, h.qos, int(h.retain), h.payload, h.properties) for h in self._waiting]
-            self._waiting, self._waiting_bytes = [], 0
+        """Writes pending messages. Raises OSError."""
+        if self._pending:
+            rows = [(m.t_us, m.client, m.topic, m.qos, int(m.retain), m.payload, m.properties) for m in self._pending]
+            self._pending, self._pending_bytes = [], 0
             self._block(TRAFFIC, rows)
 
     def close(self) -> None:
-        """Write what waits, the last clock anchor and the index, and close the file. Raises OSError."""
+        """Writes pending messages, the last clock anchor and the index, and closes the file. Raises OSError."""
         try:
             self.flush()
             self._anchor()
@@ -194,12 +194,12 @@ class RecordWriter:
         self._block(ANCHOR, [(now_us(), time_ns() // 1_000)])
 
     def _block(self, table: Table, rows: Sequence[tuple[object, ...]]) -> None:
-        making = make_block(table, len(self._index), make_columns(rows))
+        steps = make_block(table, len(self._index), make_columns(rows))
         while True:
             try:
-                next(making)
-            except StopIteration as made:
-                block: bytes = made.value
+                next(steps)
+            except StopIteration as stop:
+                block: bytes = stop.value
                 break
         head = decode_head(block, 0)
         if head is None:
@@ -214,28 +214,28 @@ class RecordWriter:
 
 
 class RecordFile:
-    """A recorded file. The system pages it in as it is read. Raises InputInvalid if it is none."""
+    """A recorded file, mapped into memory. Raises InputInvalid if it is none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: the file is empty
+        except (OSError, ValueError) as error:  # ValueError: an empty file
             raise InputInvalid(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-        # The reader slices and searches, no more; a mapping does both.
+        # The reader only slices and searches; a mapping supports both.
         self._data = cast(bytes, mapped)
         try:
             self.header, _ = read_header(self._data)
         except LogDamaged as error:
             raise InputInvalid(f"{path}: {error}") from error
         self.messages = 0
-        """How many can be read."""
+        """The number of readable messages."""
         self.damage: list[str] = []
-        """What is wrong with the file, one text each."""
-        self._survey()
+        """What is damaged in the file, one text each."""
+        self._scan()
 
-    def _survey(self) -> None:
+    def _scan(self) -> None:
         first: Instant | None = None
         last = 0
         for item in iter_blocks(self._data, tables=(), known=RECORDING_TABLES):
@@ -249,12 +249,12 @@ class RecordFile:
         if first is None:
             raise InputInvalid(f"{self.path} has no recorded messages; `edgedevices record` makes files that have")
         self.first_us: Instant = first
-        """When its first message was heard."""
+        """When its first message was received."""
         self.length_us: Duration = max(last - first, 0)
         """From the first message to the end of the recording."""
 
     def messages_in_order(self) -> Iterator[RecordedMessage]:
-        """Every message, as it was heard. One block of at most 8 MiB is in memory at a time."""
+        """Yields every message in the order of recording. One block of at most 8 MiB is in memory at a time."""
         for item in iter_blocks(self._data, tables={TRAFFIC.name}, known=RECORDING_TABLES):
             if not isinstance(item, LogCorruption) and item.table == TRAFFIC.name:
                 for t_us, client, topic, qos, retain, payload, properties in zip(*item.columns.values(), strict=True):
@@ -262,5 +262,5 @@ class RecordFile:
 
 
 def now_us() -> Instant:
-    """Microseconds by this machine's monotonic clock."""
+    """Returns microseconds of this machine's monotonic clock."""
     return monotonic_ns() // 1_000
