@@ -1,4 +1,6 @@
-"""`edgeanalytics`: reports about delivery logs, and a look at the Java and Spark that make them."""
+"""The command `edgeanalytics`: `report` analyses delivery logs, `doctor` checks the Java and the Spark that it would
+use.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from edgebroker import __version__
 from edgebroker.errors import EdgebrokerError
 
 PRODUCT = f"edgebroker {__version__}"
-INTERRUPTED = 130  # as shells have it for Ctrl-C; 1 would say that something is lost
+INTERRUPTED = 130  # as shells report Ctrl-C; 1 would mean that a loss was found
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on stdout.")
 master_option = click.option(
     "--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master that computes."
@@ -25,7 +27,7 @@ master_option = click.option(
 
 
 class ReportCommands(click.Group):
-    """A package that is not installed is one clear line, whichever command needs it."""
+    """A command group that reports a missing package in one line, whichever command needs it."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -74,7 +76,7 @@ def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
     if out is not None:
         try:
             out.write_text(render(figures, summary, str(logdir), PRODUCT), encoding="utf-8")
-        except OSError as reason:  # the figures took long: they are told all the same
+        except OSError as reason:  # the figures took minutes to compute: print them although the page is lost
             problem, out = f"{out} cannot be written: {reason.strerror}", None
     progress(f"done in {time.monotonic() - began:.0f} s")
     if as_json:
@@ -90,7 +92,7 @@ def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
 
 
 def check_writable(out: Path) -> None:
-    """What is wrong with --out is said before a report is made that takes minutes. Raises click.UsageError."""
+    """Check that the page can be written to *out* before minutes of work on it. Raises click.UsageError."""
     folder = out.resolve().parent
     if not folder.is_dir():
         raise click.UsageError(f"--out: the directory {out.parent} does not exist")
@@ -99,7 +101,7 @@ def check_writable(out: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Its bytes; 0 if it is gone: a broker at work gives its files other names."""
+    """Return the size of *path* in bytes; 0 if it does not exist, because a running broker renames its files."""
     try:
         return path.stat().st_size
     except OSError:
@@ -107,7 +109,7 @@ def size_of(path: Path) -> int:
 
 
 def computed(logdir: Path, master: str) -> Any:
-    """The figures, by a Spark of our own."""
+    """Compute the figures of *logdir* in a Spark session of this process."""
     from .figures import compute
     from .java import choose
     from .session import spark_session
@@ -119,7 +121,7 @@ def computed(logdir: Path, master: str) -> Any:
 
 
 def key_lines(summary: Any, out: Path | None) -> list[str]:
-    """The key figures for people."""
+    """Return the key figures as lines of text."""
     from .summary import duration
 
     lines = [
@@ -176,7 +178,10 @@ def doctor(as_json: bool, master: str) -> None:
 
 
 def examined(master: str) -> dict[str, Any]:
-    """What Java and Spark there are, and that they work. Raises EdgebrokerError, ImportError."""
+    """Return the versions of Java, Spark and its packages after a job has run on them.
+
+    Raises EdgebrokerError, ImportError.
+    """
     from .java import choose
     from .session import SparkFailed, spark_session
 
@@ -188,7 +193,7 @@ def examined(master: str) -> dict[str, Any]:
     began = time.monotonic()
     with spark_session(java, master) as spark:
         try:
-            # Through a Python worker, as the reading of logs goes.
+            # The job runs in a Python worker, as the decoding of logs does.
             rows = spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()
         except Exception as reason:
             raise SparkFailed(f"Spark starts, but its job fails: {reason}") from reason
@@ -199,7 +204,7 @@ def examined(master: str) -> dict[str, Any]:
 
 
 def installed(name: str) -> str | None:
-    """The version of a package, None if it is not installed."""
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -207,12 +212,12 @@ def installed(name: str) -> str | None:
 
 
 def progress(line: str) -> None:
-    """Tell whoever waits."""
+    """Print one line about the progress of the work to stderr."""
     click.echo(f"edgeanalytics: {line}", err=True)
 
 
 def fail(line: str) -> Any:
-    """Say what is wrong in one line, and end."""
+    """Print what is wrong in one line, and exit with code 2."""
     click.echo(f"edgeanalytics: {line}", err=True)
     sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""All figures of a log directory, computed by Spark, as plain rows."""
+"""Spark computes all figures of a log directory and returns them as plain rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How a table is put in order: by these columns, largest first, then by all columns; and cut."""
+    """The order and the limit of a table: by these columns, largest first, then by all columns."""
 
     largest: tuple[str, ...] = ()
     rows_max: int = ROWS_MAX
@@ -56,7 +56,7 @@ TABLES: Mapping[str, Shown] = {
 
 
 def compute(spark: SparkSession, folder: Path, progress: Callable[[str], None]) -> Figures:
-    """The figures of the logs below *folder*; *progress* hears what is being done."""
+    """Compute the figures of the logs below *folder*; *progress* is called with a line before every step."""
     tables = ingest.read(spark, folder)
     found: Figures = {}
 
@@ -67,7 +67,7 @@ def compute(spark: SparkSession, folder: Path, progress: Callable[[str], None]) 
     take("segments", tables.segment)
     take("damage", tables.damage)
     runs_schema = RUNS.compute(tables)
-    # A row per run, and three figures look things up in it: compute it once.
+    # It has one row per run, and three figures join it: compute it once.
     runs = spark.createDataFrame([tuple(row) for row in runs_schema.collect()], runs_schema.schema)
     progress("counting")
     take("fates", FATES.compute(tables))
@@ -88,7 +88,7 @@ def compute(spark: SparkSession, folder: Path, progress: Callable[[str], None]) 
 
 
 def over_time(tables: ingest.Tables, runs: DataFrame) -> DataFrame:
-    """Throughput in steps that suit its span; from digests if a run leaves rows out."""
+    """Compute the throughput in steps that suit its span; from digests if a run has sampled rows."""
     sampled = runs.where((F.col("sample_qos0") != 1) & (F.col("records") > 0)).count() > 0
     ends = span(tables, runs, sampled=sampled).first()
     assert ends is not None  # an aggregate without keys has one row
@@ -99,6 +99,6 @@ def over_time(tables: ingest.Tables, runs: DataFrame) -> DataFrame:
 
 
 def collect(frame: DataFrame, shown: Shown) -> list[Row]:
-    """The first rows of *frame* in the order that *shown* says."""
+    """Return the first rows of *frame* in the order that *shown* defines."""
     order = [*(F.desc(name) for name in shown.largest), *(F.asc_nulls_last(name) for name in frame.columns)]
     return [row.asDict() for row in frame.orderBy(*order).limit(shown.rows_max).collect()]

@@ -1,4 +1,4 @@
-"""A directory of delivery logs as DataFrames: every file is read once, block by block, by Spark's workers."""
+"""Delivery logs become DataFrames: Spark's workers read every file once, block by block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgebroker.storage.deliverylog.reader import LogCorruption, is_final, iter_
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
 SUFFIXES = (".edl", ".edl.part")
-"""Which files of a log directory are read: closed ones, and those that a broker is still writing or left behind."""
+"""The names of log files: closed ones, and those that a broker is still writing or left behind."""
 
 FILE_BYTES_MAX = 256 * 2**20  # a segment has a few MiB; a worker holds a whole file in memory
 FILES_PER_CORE = 4  # tasks per core, so that a large file does not keep one core busy while the other is idle
@@ -30,12 +30,14 @@ Columns = dict[str, list[Any]]
 
 
 class NothingToRead(EdgebrokerError):
-    """There is no delivery log where one was expected."""
+    """There is no delivery log in the folder, or part of the folder cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What was read: one DataFrame per table of `schemas.READ`, each with the columns of `schemas.ORIGIN` first."""
+    """The contents of a log directory: one DataFrame per table of `schemas.READ`, with the columns of `schemas.ORIGIN`
+    first.
+    """
 
     segment: DataFrame
     damage: DataFrame
@@ -56,9 +58,10 @@ class Part:
 
 
 def paths(folder: Path) -> list[Path]:
-    """The log files below *folder*, sorted: closed ones, and those that a broker is still writing or left behind.
+    """Return the log files below *folder*, sorted: closed ones, and those that a broker is still writing or left
+    behind.
 
-    Raises NothingToRead if there are none, or some may be where nobody may look.
+    Raises NothingToRead if there are none, or if a subfolder cannot be listed for lack of rights.
     """
     if not folder.is_dir():
         raise NothingToRead(f"{folder} is no directory; give the directory that `edgebroker run --log-dir` writes to")
@@ -72,13 +75,13 @@ def paths(folder: Path) -> list[Path]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Every file below *folder*, also in linked directories, each once. Raises OSError for one that cannot be listed.
+    """Yield every file below *folder*, also in linked directories, each once.
 
-    What nobody looked into would pass for a log without losses.
+    Raises OSError for a folder that cannot be listed: if it were skipped, its losses would not be reported.
     """
 
     def failed(error: OSError) -> None:
-        if Path(error.filename or "").name != "lost+found":  # the file system's own, and root's, on every card
+        if Path(error.filename or "").name != "lost+found":  # it belongs to root and exists on every ext4 card
             raise error
 
     seen = set()
@@ -92,19 +95,20 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def read(spark: SparkSession, folder: Path) -> Tables:
-    """The logs below *folder*. Files that are damaged contribute what is intact, and rows of `damage`."""
+    """Read the logs below *folder*. Damaged files contribute their intact blocks, and rows of `damage`."""
     root = folder.resolve()
     found = [(path.as_posix(), path.relative_to(root).as_posix()) for path in paths(root)]
-    # Not Spark's own file source: it passes over names that begin with "_" without a word, and a log that is not
+    # Spark's own file source is not used: it silently skips names that begin with "_", and a log that is skipped looks
+    # like a log without losses.
     # read is a log without losses.
     tasks = min(len(found), FILES_PER_CORE * spark.sparkContext.defaultParallelism)
     files = spark.createDataFrame(found, "path string, file string").repartition(tasks)
-    # Read once, use often: all measures read these rows, and decoding is the dearest step.
+    # All measures use these rows, and decoding them is the most expensive step: cache them.
     return split(files.mapInArrow(decoded, union()).persist(StorageLevel.MEMORY_AND_DISK))
 
 
 def split(rows: DataFrame) -> Tables:
-    """The tables in *rows* of `schemas.union`."""
+    """Separate the rows of `schemas.union` into tables."""
     origin = [column.name for column in ORIGIN]
     tables = {
         table.name: rows.where(rows[table.name].isNotNull()).select(
@@ -116,14 +120,14 @@ def split(rows: DataFrame) -> Tables:
 
 
 def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of `schemas.union` for batches of (path, file). Runs in Spark's workers."""
+    """Decode batches of (path, file) into rows of `schemas.union`. Runs in Spark's workers."""
     for batch in batches:
         for path, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
             yield from map(arrow, parts(file, content(Path(path))))
 
 
 def content(path: Path) -> bytes | str:
-    """What is in a file, or why it cannot be read: say, because a running broker has just given it another name."""
+    """Return the bytes of a file, or the reason why it cannot be read, such as a rename by a running broker."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             return f"larger than {FILE_BYTES_MAX // 2**20} MiB: no delivery log"
@@ -133,9 +137,10 @@ def content(path: Path) -> bytes | str:
 
 
 def parts(file: str, read: bytes | str) -> Iterator[Part]:
-    """Everything in one file: its blocks, then its damage, then the row about the file itself. No damage is dropped.
+    """Yield the contents of one file: its blocks, then its damage, then the row about the file itself. No damage is
+    dropped.
 
-    file: the path below the log directory. read: as `content` returned it.
+    file: the path below the log directory. read: the return value of `content`.
     """
     data = read if isinstance(read, bytes) else b""
     try:
@@ -153,14 +158,14 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
             continue
         sequences.append(item.head.sequence)
         table = next((table for table in READ if table.name == item.table), None)
-        if table is not None:  # else a table of the future
+        if table is not None:  # otherwise it is a table of a later version
             records += item.head.rows
             yield Part(table, origin, item.columns)
     if damage:
         yield Part(
             DAMAGE, origin, on_end([(d.block, d.offset, d.reason, known(d.rows_lost), d.table) for d in damage], DAMAGE)
         )
-    # The reader reports a missing footer at the very end of the file, and nothing else there.
+    # The reader reports only a missing footer at the very end of the file.
     damages = sum(1 for item in damage if header is None or item.offset < len(data))
     unclosed = growing or damages < len(damage)
     began = (0, 0) if header is None else (header.t_us, header.unix_us)
@@ -171,17 +176,17 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
 
 
 def on_end(rows: list[tuple[Any, ...]], table: Table) -> Columns:
-    """*rows* of *table* as columns."""
+    """Return *rows* of *table* as columns."""
     return {column.name: [row[at] for row in rows] for at, column in enumerate(table.columns)}
 
 
 def known(count: int | None) -> int:
-    """-1 for a number that nobody knows."""
+    """Return *count*, or -1 if the number is unknown."""
     return -1 if count is None else count
 
 
 def arrow(part: Part) -> pa.RecordBatch:
-    """*part* as rows of `schemas.union`."""
+    """Return *part* as rows of `schemas.union`."""
     rows = len(part.columns[part.table.columns[0].name])
     arrays: list[pa.Array] = [
         pa.array([value] * rows, ARROW_TYPES[column.type]) for column, value in zip(ORIGIN, part.origin, strict=True)

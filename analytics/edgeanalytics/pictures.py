@@ -1,6 +1,6 @@
-"""The report's pictures: SVG written by hand, coloured by the page's style sheet, with words for those who cannot see.
+"""The report's pictures: SVG written by hand, coloured by the page's style sheet, with descriptions for screen readers.
 
-Sizes are in units of the view box; the page scales it to the width that there is.
+Sizes are in units of the view box; the page scales the picture to the available width.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Panel:
 
 
 def svg(width: int, height: int, title: str, description: str, body: Iterable[str]) -> str:
-    """A picture with its words."""
+    """Return a picture with its title and description."""
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}. {escape(description)}">'
         f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(body)}</svg>"
@@ -58,17 +58,17 @@ def svg(width: int, height: int, title: str, description: str, body: Iterable[st
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """Words at a place."""
+    """Return a text element at (*x*, *y*)."""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A straight line."""
+    """Return a straight line."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
 
 
 def nice_ceiling(value: float) -> float:
-    """The smallest round number that is not below *value* and whose quarters are round enough; 1 for nothing."""
+    """Return the smallest round number that is at least *value* and whose quarters are round enough; 1 for nothing."""
     if value <= 0:
         return 1.0
     power = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 0.1
@@ -76,12 +76,12 @@ def nice_ceiling(value: float) -> float:
 
 
 def number(value: float) -> str:
-    """12,000 or 0.25."""
+    """Format a number as 12,000 or 0.25."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}".rstrip("0")
 
 
 def over_time(start_s: int, width_s: int, series: Sequence[Series], unit: str) -> str:
-    """Steps over the wall clock; the first series is filled. All have one value per step of *width_s* seconds."""
+    """Draw steps over the wall clock; the first series is filled. All have one value per step of *width_s* seconds."""
     height, top, bottom = 260, 14, 230
     steps = len(series[0].values)
     high = nice_ceiling(max((max(one.values, default=0.0) for one in series), default=0.0))
@@ -115,22 +115,26 @@ def over_time(start_s: int, width_s: int, series: Sequence[Series], unit: str) -
 
 
 def clock(unix_s: float, span_s: int) -> str:
-    """The time of day, or the date as well where the span is longer than a day."""
+    """Return the time of day, with the date if the span is longer than a day."""
     form = "%H:%M:%S" if span_s < 2 * 3_600 else "%H:%M" if span_s <= DAY_S else "%d %b %H:%M"
     try:
         return datetime.fromtimestamp(unix_s, UTC).strftime(form)
     except (OverflowError, ValueError, OSError):
-        return "?"  # a gateway's clock may say anything
+        return "?"  # a gateway's clock may be set to any value
 
 
 def latency(panels: Sequence[Panel], edges_us: Sequence[int]) -> str:
-    """One histogram per QoS over one logarithmic axis. *edges_us*: where the bars begin, and where the last ends."""
+    """Draw one histogram per QoS over one logarithmic axis. *edges_us*: the starts of the bars, and the end of the last
+    one.
+    """
     each, bars = 132, len(edges_us) - 1
     height = each * len(panels) + 26
     step = (WIDTH - LEFT - RIGHT) / bars
 
     def x(us: int) -> float:
-        """Between the edges around *us*, in proportion: three steps to a decade are nearly logarithmic."""
+        """Interpolate linearly between the edges around *us*: with three steps to a decade this is nearly
+        logarithmic.
+        """
         at = max((n for n in range(bars) if edges_us[n] <= us), default=0)
         inside = (us - edges_us[at]) / (edges_us[at + 1] - edges_us[at])
         return LEFT + step * (at + min(1.0, inside))
@@ -156,7 +160,7 @@ def latency(panels: Sequence[Panel], edges_us: Sequence[int]) -> str:
         for label, us in panel.marks:
             place = x(us)
             body.append(line(place, bottom - room - 4, place, bottom, "mark"))
-            if place - previous > 28:  # else it would cover the one before
+            if place - previous > 28:  # else it would cover the label before it
                 body.append(text(place, bottom - room - 8, label, "marked", "middle"))
                 previous = place
     for at, edge in enumerate(edges_us[:-1]):
@@ -169,7 +173,7 @@ def latency(panels: Sequence[Panel], edges_us: Sequence[int]) -> str:
 
 
 def round_duration(us: int) -> str:
-    """An edge of the axis: "0", "100 µs", "10 ms"."""
+    """Format an edge of the axis: "0", "100 µs", "10 ms"."""
     for unit, size in (("s", 1_000_000), ("ms", 1_000), ("µs", 1)):
         if us >= size:
             return f"{us // size} {unit}"
@@ -177,7 +181,7 @@ def round_duration(us: int) -> str:
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Horizontal bars with their figures; long labels are cut, and whole in a tooltip."""
+    """Draw horizontal bars with their figures; long labels are cut, with the full text in a tooltip."""
     each, wide = 40, WIDTH - 190
     body = []
     for nth, row in enumerate(rows):
@@ -198,7 +202,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
 
 
 def whole(title: str, parts: Sequence[tuple[str, str, int]]) -> str:
-    """One bar cut into (class, label, count): how a whole divides."""
+    """Draw one bar divided into (class, label, count)."""
     total = sum(count for _, _, count in parts) or 1
     body, left = (
         ['<clipPath id="round"><rect width="920" height="28" rx="6"/></clipPath><g clip-path="url(#round)">'],

@@ -1,6 +1,6 @@
-"""The figures once more, in plain Python and without Spark: what each of them means, to be held against `figures`.
+"""The same figures in plain Python and without Spark: the definition that `figures` is compared with.
 
-It shares the file reader and the constants with the Spark side, and no computation. It holds everything in memory.
+It shares the file reader and the constants with the Spark side, and no computation. It keeps everything in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MESSAGE_COLUMNS = (
 
 
 def read(folder: Path) -> Figures:
-    """Every row of every table of `schemas.READ` below *folder*."""
+    """Read every row of every table of `schemas.READ` below *folder*."""
     rows: Figures = {table.name: [] for table in READ}
     for path in ingest.paths(folder):
         for part in ingest.parts(path.relative_to(folder).as_posix(), ingest.content(path)):
@@ -44,7 +44,7 @@ def read(folder: Path) -> Figures:
 
 
 def figures(rows: Figures) -> Figures:
-    """The same tables, in the same order, as `figures.compute`."""
+    """Compute the same tables, in the same order, as `figures.compute`."""
     runs = runs_of(rows["segment"], rows["anchor"])
     flows = flows_of(rows["digest"])
     messages = messages_of(rows["delivery"])
@@ -70,7 +70,7 @@ def figures(rows: Figures) -> Figures:
 
 
 def in_order(rows: list[Row], shown: Shown) -> list[Row]:
-    """Largest first by the columns named, then by all columns, None last; cut."""
+    """Sort *rows*, largest first by the columns of *shown*, then by all columns, None last; and cut them."""
 
     def place(row: Row) -> tuple[object, ...]:
         return (*(-row[name] for name in shown.largest), *((value is None, value) for value in row.values()))
@@ -79,7 +79,7 @@ def in_order(rows: list[Row], shown: Shown) -> list[Row]:
 
 
 def totals(rows: Iterable[Row], keys: tuple[str, ...], counted: tuple[str, ...]) -> list[Row]:
-    """Sums of *counted* by *keys*."""
+    """Return the sums of *counted* by *keys*."""
     sums: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0] * len(counted))
     for row in rows:
         total = sums[tuple(row[key] for key in keys)]
@@ -89,7 +89,7 @@ def totals(rows: Iterable[Row], keys: tuple[str, ...], counted: tuple[str, ...])
 
 
 def runs_of(segments: list[Row], anchors: list[Row]) -> dict[Run, Row]:
-    """By node and boot: see `measures.runs`."""
+    """Return the runs by node and boot: see `measures.runs`."""
     runs: dict[Run, Row] = {}
     for key in sorted({(row["node"], row["boot"]) for row in segments}):
         files = [row for row in segments if (row["node"], row["boot"]) == key]
@@ -118,7 +118,7 @@ def runs_of(segments: list[Row], anchors: list[Row]) -> dict[Run, Row]:
 
 
 def flows_of(digests: list[Row]) -> list[Row]:
-    """Made against ended per flow: see `measures.flows`."""
+    """Compare copies made with copies ended per flow: see `measures.flows`."""
     by_flow: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in digests:
         by_flow[row["node"], row["boot"], row["publisher"], row["subscriber"], row["qos"]].append(row)
@@ -153,7 +153,7 @@ def flows_of(digests: list[Row]) -> list[Row]:
 
 
 def digest(rows: list[Row]) -> tuple[int, int, int]:
-    """count, sum and xor of *rows* together."""
+    """Return count, sum and xor of *rows* together."""
     xor = 0
     for row in rows:
         xor ^= row["xor"]
@@ -161,7 +161,7 @@ def digest(rows: list[Row]) -> tuple[int, int, int]:
 
 
 def messages_of(delivery: list[Row]) -> list[Row]:
-    """Findings per message: see `measures.messages`."""
+    """Return the findings per message: see `measures.messages`."""
     by_message: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
     for row in delivery:
         by_message[row["node"], row["boot"], row["message"]].append(row)
@@ -203,7 +203,7 @@ def messages_of(delivery: list[Row]) -> list[Row]:
 
 
 def audit_of(runs: dict[Run, Row], flows: list[Row], messages: list[Row]) -> list[Row]:
-    """Runs with their losses and duplicates: see `measures.audit`."""
+    """Return runs with their losses and duplicates: see `measures.audit`."""
     audited: list[Row] = []
     for key, run in runs.items():
         mine = [flow for flow in flows if (flow["node"], flow["boot"]) == key]
@@ -228,7 +228,7 @@ def audit_of(runs: dict[Run, Row], flows: list[Row], messages: list[Row]) -> lis
 
 
 def first_of(rows: list[Row], runs: dict[Run, Row], group: tuple[str, ...], order: tuple[str, ...]) -> list[Row]:
-    """The first `NAMED_MAX` rows of every group, with the state of their run and the size of the group."""
+    """Return the first `NAMED_MAX` rows of every group, with the state of their run and the size of the group."""
     groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: tuple(row[name] for name in order)):
         groups[tuple(row[name] for name in group)].append(row)
@@ -240,20 +240,20 @@ def first_of(rows: list[Row], runs: dict[Run, Row], group: tuple[str, ...], orde
 
 
 def differing(runs: dict[Run, Row], flows: list[Row]) -> list[Row]:
-    """Flows whose two sides differ."""
+    """Return the flows whose two sides differ."""
     different = [flow for flow in flows if flow["lost"] or flow["duplicated"]]
     rows = first_of(different, runs, ("node", "boot"), ("publisher", "subscriber", "qos"))
     return [{name: row[name] for name in FLOW_COLUMNS} for row in rows]
 
 
 def named(runs: dict[Run, Row], messages: list[Row]) -> list[Row]:
-    """Messages with findings."""
+    """Return the messages with findings."""
     rows = first_of(messages, runs, ("node", "boot", "finding"), ("message",))
     return [{name: row[name] for name in MESSAGE_COLUMNS} for row in rows]
 
 
 def waits_by_qos(delivery: list[Row]) -> dict[int, list[int]]:
-    """The sorted waits of delivered copies."""
+    """Return the sorted waits of delivered copies."""
     waits: dict[int, list[int]] = defaultdict(list)
     for row in delivery:
         if row["fate"] == Fate.DELIVERED:
@@ -262,7 +262,7 @@ def waits_by_qos(delivery: list[Row]) -> dict[int, list[int]]:
 
 
 def latency_of(delivery: list[Row]) -> list[Row]:
-    """Nearest rank: the value at place ceil(n * percent / 100), counted from 1."""
+    """Compute percentiles by nearest rank: the value at position ceil(n * percent / 100), counted from 1."""
     return [
         {"qos": qos, "count": len(waits)}
         | {f"p{percent}_us": waits[-(-len(waits) * percent // 100) - 1] for percent in PERCENTILES}
@@ -272,7 +272,7 @@ def latency_of(delivery: list[Row]) -> list[Row]:
 
 
 def latency_shape_of(delivery: list[Row]) -> list[Row]:
-    """How many copies waited as long as each step, but not as long as the next."""
+    """Count the copies that waited as long as each step, but not as long as the next."""
     shape = Counter(
         (qos, max((step for step in STEPS_US if step <= wait), default=0))
         for qos, waits in waits_by_qos(delivery).items()
@@ -282,7 +282,7 @@ def latency_shape_of(delivery: list[Row]) -> list[Row]:
 
 
 def throughput_of(rows: Figures, runs: dict[Run, Row]) -> list[Row]:
-    """Events by time step: see `measures.throughput`."""
+    """Count events by time step: see `measures.throughput`."""
     sampled = any(run["sample_qos0"] != 1 for run in runs.values() if run["records"])
     if sampled:
         events = [(row, row["minute"] * 60_000_000, row["count"]) for row in rows["digest"]]
@@ -295,7 +295,7 @@ def throughput_of(rows: Figures, runs: dict[Run, Row]) -> list[Row]:
     ]
     if not timed:
         return []
-    # The span counts in whole minutes where the events do.
+    # The span is in whole minutes if the events are.
     unit = 60 if sampled else 1
     width_s = width_for(min(timed)[0] // unit * unit, max(timed)[0] // unit * unit, sampled=sampled)
     counts: Counter[tuple[int, int]] = Counter()
@@ -305,13 +305,13 @@ def throughput_of(rows: Figures, runs: dict[Run, Row]) -> list[Row]:
 
 
 def selectivity_of(filters: list[Row]) -> list[Row]:
-    """Accepted of evaluated, per subscription."""
+    """Return matched and evaluated messages per subscription: see `measures.selectivity`."""
     rows = totals(filters, ("node", "subscriber", "filter"), ("evaluated", "matched"))
     return [row | {"ratio": row["matched"] / row["evaluated"] if row["evaluated"] else None} for row in rows]
 
 
 def parties_of(digests: list[Row], party: str, fates: tuple[Fate, ...]) -> list[Row]:
-    """Counts by fate, per client."""
+    """Return counts by fate, per client."""
     ordered = [fate for fate in (Fate.PUBLISHED, Fate.FILTERED, Fate.MATCHED, *ENDS) if fate in fates]
     names = {fate: "made" if fate is Fate.MATCHED else fate.name.lower() for fate in ordered}
     counted = [row | {name: row["count"] * (row["fate"] == fate) for fate, name in names.items()} for row in digests]

@@ -1,4 +1,4 @@
-"""One HTML page that says what became of every message: no script, nothing loaded from anywhere else."""
+"""One HTML page about the fates of all messages: without scripts, and nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLOW_COLUMNS = (
 
 
 def render(figures: Figures, summary: Summary, source: str, product: str) -> str:
-    """The page about the logs in *source*, made by *product* (name and version)."""
+    """Return the page about the logs in *source*, made by *product* (name and version)."""
     sections = (
         verdict(summary),
         tiles(summary),
@@ -64,17 +64,17 @@ def render(figures: Figures, summary: Summary, source: str, product: str) -> str
 
 
 def count_of(count: int, noun: str) -> str:
-    """1 file, 2 files."""
+    """Return a count with its noun: "1 file", "2 files"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def section(title: str, about: str, *content: str) -> str:
-    """A card of the page."""
+    """Return a card of the page."""
     return f'<section><h2>{escape(title)}</h2><p class="soft">{escape(about)}</p>{"".join(content)}</section>'
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """What the colours mean: (class, words)."""
+    """Return the meanings of the colours: (class, text)."""
     items = "".join(f'<li><i class="{kind}"></i>{escape(words)}</li>' for kind, words in entries)
     return f'<ul class="legend">{items}</ul>'
 
@@ -82,7 +82,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 def table(
     caption: str, rows: Sequence[Row], columns: Sequence[tuple[str, str]], kinds: Sequence[dict[str, str]] = ()
 ) -> str:
-    """*rows* with *columns* (name, heading); *kinds* gives single cells a class, row by row."""
+    """Return *rows* with *columns* (name, heading); *kinds* gives single cells a class, row by row."""
     heads, body = [], []
     for name, heading in columns:
         numeric = bool(rows) and all(isinstance(row[name], int | None) for row in rows)
@@ -97,19 +97,19 @@ def table(
 
 
 def headed(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Columns whose headings are their names."""
+    """Return columns whose headings are their names."""
     return [(name, {"boot": "run", "qos": "QoS"}.get(name, name)) for name in names]
 
 
 def cell(value: Any, kind: str) -> str:
-    """One field of a table."""
+    """Return one field of a table."""
     if isinstance(value, int):
         return f'<td class="number {kind}">{value:,}</td>'
     return f'<td class="text {kind}">{escape("" if value is None else str(value))}</td>'
 
 
 def verdict(summary: Summary) -> str:
-    """The first thing to read."""
+    """Return the verdict, the first line of the page."""
     unjudged = sum(count for state, count in summary.runs.items() if state != "complete")
     if not summary.sound:
         kind, mark, more = "bad", "✗", "The messages are named below, under Audit."
@@ -124,7 +124,7 @@ def verdict(summary: Summary) -> str:
 
 
 def tiles(summary: Summary) -> str:
-    """The headline figures."""
+    """Return the headline figures."""
     slowest = max(summary.latency_us.items(), default=("", {}))
     figures = [
         ("messages", f"{summary.published:,}"),
@@ -143,7 +143,7 @@ def tiles(summary: Summary) -> str:
 
 
 def fates_section(summary: Summary) -> str:
-    """How the copies divide."""
+    """Show the shares of the fates of all copies."""
     parts = [
         ("delivered", "delivered", summary.delivered),
         ("dropped", "dropped", summary.dropped),
@@ -167,7 +167,7 @@ def fates_section(summary: Summary) -> str:
 
 
 def throughput_section(rows: Sequence[Row]) -> str:
-    """Rates over time."""
+    """Show the rates over time."""
     if not rows:
         return ""
     width_s, first_s = rows[0]["width_s"], min(row["at_s"] for row in rows)
@@ -175,7 +175,7 @@ def throughput_section(rows: Sequence[Row]) -> str:
     rates = {fate: [0.0] * steps for fate in SHOWN}
     for row in rows:
         rates[Fate(row["fate"])][(row["at_s"] - first_s) // width_s] += row["count"] / width_s
-    # The filled one first; what never happened is not drawn.
+    # The filled series comes first; series without events are not drawn.
     order = sorted((fate for fate in SHOWN if any(rates[fate])), key=lambda fate: fate is not Fate.DELIVERED)
     series = [pictures.Series(KINDS[fate], LABELS[fate], rates[fate]) for fate in order]
     day = (
@@ -187,7 +187,7 @@ def throughput_section(rows: Sequence[Row]) -> str:
 
 
 def latency_section(figures: Figures) -> str:
-    """Histograms and percentiles."""
+    """Show histograms and percentiles."""
     if not figures["latency"]:
         return ""
     edges = (0, *STEPS_US, STEPS_US[-1] * 2)
@@ -212,7 +212,7 @@ def latency_section(figures: Figures) -> str:
 
 
 def causes_section(summary: Summary) -> str:
-    """Why copies were dropped and messages filtered."""
+    """Show why copies were dropped and messages filtered."""
     content = []
     for title, kind, causes in (
         ("Copies dropped", "dropped", summary.dropped_by_cause),
@@ -226,7 +226,7 @@ def causes_section(summary: Summary) -> str:
 
 
 def selectivity_section(rows: Sequence[Row]) -> str:
-    """How much each filter lets pass."""
+    """Show the share of messages that each filter accepts."""
     if not rows:
         return ""
     drawn = [
@@ -243,7 +243,7 @@ def selectivity_section(rows: Sequence[Row]) -> str:
 
 
 def omitted(rows: int, shown: int) -> str:
-    """Says that a list goes on."""
+    """Return a note on the rows that are not shown, empty if there are none."""
     if rows <= shown:
         return ""
     more = f"{rows - shown:,}" + (" or more" if rows >= ROWS_MAX else "")
@@ -251,7 +251,7 @@ def omitted(rows: int, shown: int) -> str:
 
 
 def audit_section(figures: Figures) -> str:
-    """Runs, and what is wrong with them."""
+    """Show the runs, and their findings."""
     columns = [
         *(("node", "node"), ("boot", "run"), ("state", "state"), ("published", "messages"), ("filtered", "filtered")),
         *(
@@ -271,7 +271,7 @@ def audit_section(figures: Figures) -> str:
         }
         for row in figures["audit"]
     ]
-    # A file whose header is lost, or that is no log at all, belongs to no run.
+    # A file without a readable header, or that is no log at all, belongs to no run.
     runs = [row if row["node"] or row["boot"] else row | {"node": "(not known)"} for row in figures["audit"]]
     content = [table("Runs of brokers", runs, columns, kinds)]
     if figures["messages"]:
@@ -288,7 +288,7 @@ def audit_section(figures: Figures) -> str:
 
 
 def parties_section(figures: Figures) -> str:
-    """The busiest clients."""
+    """Show the busiest clients."""
     content = []
     for name, columns in (
         ("publishers", ("node", "publisher", "published", "filtered", *COPIES)),
@@ -302,7 +302,7 @@ def parties_section(figures: Figures) -> str:
 
 
 def damage_section(rows: Sequence[Row]) -> str:
-    """What could not be read."""
+    """Show the damage that was found in the files."""
     if not rows:
         return ""
     shown = [row | {"records_lost": None if row["records_lost"] < 0 else row["records_lost"]} for row in rows]
@@ -319,7 +319,7 @@ def damage_section(rows: Sequence[Row]) -> str:
 
 
 def files_section(rows: Sequence[Row]) -> str:
-    """What was read."""
+    """Show the files that were read."""
     shown = [row | {"ended": "no" if row["unclosed"] else "with the run" if row["final"] else "yes"} for row in rows]
     columns = [
         ("file", "file"),

@@ -13,11 +13,12 @@ SEGMENT = Table(
         Column("final", ColumnType.INT),  # 1: its run ended cleanly with this file
         Column("damages", ColumnType.INT),  # rows of `damage` but for the missing footer
         Column("t_us", ColumnType.INT),  # monotonic instant at which the file was begun
-        Column("unix_us", ColumnType.INT),  # what the wall clock said then
+        Column("unix_us", ColumnType.INT),  # the wall clock at that instant
         Column("bytes", ColumnType.INT),
         Column("records", ColumnType.INT),
         Column("blocks", ColumnType.INT),  # intact blocks
-        Column("first_block", ColumnType.INT),  # sequence numbers over all files of a run; 0 and -1 if there is none
+        # sequence numbers over all files of a run; 0 and -1 if there are no blocks
+        Column("first_block", ColumnType.INT),
         Column("last_block", ColumnType.INT),
     ),
 )
@@ -29,32 +30,34 @@ DAMAGE = Table(
         Column("block", ColumnType.INT),  # in the file, from 0; -1: the file header or the file as a whole
         Column("offset", ColumnType.INT),
         Column("reason", ColumnType.TEXT),
-        Column("records_lost", ColumnType.INT),  # -1: nobody knows
-        Column("table", ColumnType.TEXT),  # "": nobody knows
+        Column("records_lost", ColumnType.INT),  # -1: unknown
+        Column("table", ColumnType.TEXT),  # "": unknown
     ),
 )
-"""One row per thing that is wrong with a file."""
+"""One row per damage in a file."""
 
 ORIGIN = (
     Column("node", ColumnType.TEXT),
     Column("boot", ColumnType.TEXT),
     Column("file", ColumnType.TEXT),  # path below the log directory
-    Column("sample_qos0", ColumnType.INT),  # QoS 0 rows are there for message numbers divisible by this; 0: for none
+    Column("sample_qos0", ColumnType.INT),  # QoS 0 rows exist for message numbers divisible by this; 0: for none
 )
-"""Where a row comes from: the first columns of every table."""
+"""The origin of a row: the first columns of every table."""
 
 READ: tuple[Table, ...] = (SEGMENT, DAMAGE, *TABLES)
-"""Everything that reading a log directory yields."""
+"""All tables that are read from a log directory."""
 
 SPARK_TYPES: dict[ColumnType, DataType] = {ColumnType.INT: LongType(), ColumnType.TEXT: StringType()}
 
 
 def struct(columns: tuple[Column, ...]) -> StructType:
-    """The Spark type of *columns*; the reader leaves nothing empty."""
+    """Return the Spark type of *columns*; none of them is nullable."""
     return StructType([StructField(column.name, SPARK_TYPES[column.type], nullable=False) for column in columns])
 
 
 def union() -> StructType:
-    """A row of any table: its origin, and the columns of its own table; the other tables are null."""
+    """Return the type of a row of any table: its origin, and the columns of its own table; the other tables are
+    null.
+    """
     tables = [StructField(table.name, struct(table.columns), nullable=True) for table in READ]
     return StructType([*struct(ORIGIN), *tables])

@@ -1,4 +1,4 @@
-"""How the report looks: light or dark as the reader's system is, and on paper."""
+"""The style sheet of the report: light or dark as the reader's system is, and for print."""
 
 STYLE = """\
 :root {

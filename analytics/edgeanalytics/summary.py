@@ -1,4 +1,4 @@
-"""The key figures in a report: a handful of numbers, and whether every message is accounted for."""
+"""The key figures of a report: a handful of numbers, and whether every message is accounted for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .measures.latency import PERCENTILES
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Over all runs that were read. Messages are counted as accepted, copies as made for subscribers."""
+    """Key figures over all runs that were read. Messages are counted as accepted, copies as made for subscribers."""
 
     published: int
     filtered: int
@@ -31,7 +31,7 @@ class Summary:
     files: int
     records: int
     runs: dict[str, int]
-    """State -> how many runs."""
+    """State -> number of runs."""
     dropped_by_cause: dict[str, int]
     filtered_by_cause: dict[str, int]
     latency_us: dict[str, dict[str, int]]
@@ -39,12 +39,12 @@ class Summary:
 
     @property
     def sound(self) -> bool:
-        """No copy is known to be lost or duplicated."""
+        """Return whether no copy is known to be lost or duplicated."""
         return self.lost == 0 and self.duplicated == 0
 
     @property
     def verdict(self) -> str:
-        """One line for people."""
+        """Return the verdict in one line."""
         line = f"{self.lost:,} lost, {self.duplicated:,} duplicated"
         unjudged = sum(count for state, count in self.runs.items() if state != "complete")
         if unjudged:
@@ -53,7 +53,7 @@ class Summary:
 
 
 def summarise(figures: Figures) -> Summary:
-    """The key figures in *figures*."""
+    """Return the key figures in *figures*."""
     by_fate: Counter[int] = Counter()
     causes: dict[int, Counter[str]] = {Fate.DROPPED: Counter(), Fate.FILTERED: Counter()}
     for row in figures["fates"]:
@@ -86,17 +86,17 @@ def summarise(figures: Figures) -> Summary:
 
 
 def fate_name(number: int) -> str:
-    """The name of a fate; of one that this program does not know, its number."""
+    """Return the name of a fate; its number if this program does not know it."""
     return Fate(number).name.lower() if number in set(Fate) else f"fate {number}"
 
 
 def cause_name(number: int) -> str:
-    """The name of a cause, in words; of one that this program does not know, its number."""
+    """Return the name of a cause, in words; its number if this program does not know it."""
     return Cause(number).name.lower().replace("_", " ") if number in set(Cause) else f"cause {number}"
 
 
 def readable(figures: Figures) -> dict[str, list[dict[str, Any]]]:
-    """*figures* with the names of fates and causes instead of their numbers: for JSON."""
+    """Return *figures* with the names of fates and causes instead of their numbers: for JSON."""
     return {
         name: [
             {
@@ -110,7 +110,7 @@ def readable(figures: Figures) -> dict[str, list[dict[str, Any]]]:
 
 
 def duration(us: int) -> str:
-    """Microseconds as people say them, three digits: "850 µs", "1.25 ms", "12.5 s"."""
+    """Format microseconds with three digits: "850 µs", "1.25 ms", "12.5 s"."""
     for unit, size in (("s", 1_000_000), ("ms", 1_000)):
         if us >= size:
             value = us / size

@@ -1,1 +1,1 @@
-"""One measure, one file: what its state is, how two states add, how the state becomes a table."""
+"""The measures, one per file: the state of each, how two states are merged, and how the state becomes a table."""

@@ -1,4 +1,4 @@
-"""Audit: what flows and messages together say about every run, judged by how much of the run was read."""
+"""The audit of every run: flows and messages are checked for loss and duplicates, as far as the run was read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from .messages import DUPLICATE, LOST, SPURIOUS, UNACCOUNTED
 from .runs import COMPLETE, OVERLAPPING
 
 NAMED_MAX = 20
-"""Messages named per run and finding: enough to look into, few enough to read."""
+"""The most messages listed per run and finding."""
 
 MISSING = (LOST, UNACCOUNTED)
 SURPLUS = (DUPLICATE, SPURIOUS)
 
 
 def audit(runs: DataFrame, flows: DataFrame, messages: DataFrame) -> DataFrame:
-    """One row per run.
+    """Return one row per run.
 
-    `lost` and `duplicated` of complete runs are the larger of what digests and rows say: digests see everything, but
-    a loss and a duplicate in one flow may hide each other; rows see every message, but only those that have rows.
-    In other runs missing copies are `open`, and only what rows prove to have ended twice is duplicated.
+    `lost` and `duplicated` of complete runs are the larger of the counts from digests and from rows: digests cover
+    every message, but a loss and a duplicate in one flow may hide each other; rows show every message, but only those
+    that have rows. In other runs missing copies are `open`, and `duplicated` counts only copies that rows prove to have
+    ended twice.
     """
     by_flow = flows.groupBy("node", "boot").agg(
         *(F.sum(name).alias(name) for name in ("published", "filtered", "made", "ended")),
@@ -55,12 +56,12 @@ def audit(runs: DataFrame, flows: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def counted(findings: tuple[str, ...]) -> Column:
-    """The sum of the counts of *findings*."""
+    """Return the sum of the counts of *findings*."""
     return F.sum(F.when(F.col("finding").isin(list(findings)), F.col("count")).otherwise(F.lit(0).cast("bigint")))
 
 
 def named(runs: DataFrame, messages: DataFrame) -> DataFrame:
-    """The first `NAMED_MAX` messages of every run and finding; `total` counts all of them."""
+    """Return the first `NAMED_MAX` messages of every run and finding; `total` counts all of them."""
     kind = Window.partitionBy("node", "boot", "finding")
     return (
         messages.join(runs.select("node", "boot", "state"), ["node", "boot"], how="inner")
@@ -72,7 +73,7 @@ def named(runs: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def differing(runs: DataFrame, flows: DataFrame) -> DataFrame:
-    """The first `NAMED_MAX` flows of every run whose two sides differ; `total` counts all of them."""
+    """Return the first `NAMED_MAX` flows of every run whose two sides differ; `total` counts all of them."""
     run = Window.partitionBy("node", "boot")
     return (
         flows.where((F.col("lost") > 0) | (F.col("duplicated") > 0))

@@ -1,4 +1,4 @@
-"""Fates: what became of messages and copies, by QoS and cause. From the digests: exact even if rows are sampled."""
+"""Fates of messages and copies, counted by QoS and cause from the digests: exact even if rows are sampled."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from .measure import Measure
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Every digest."""
+    """Return every digest."""
     return tables.digest.select("qos", "fate", "cause", "count")
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """Numbers as in `edgebroker.log_schema`; PUBLISHED and FILTERED count messages, the others copies."""
+    """Return the counts with the fate numbers of `edgebroker.log_schema`; PUBLISHED and FILTERED count messages, the
+    others copies.
+    """
     return state.select("qos", "fate", "cause", "count")
 
 

@@ -1,7 +1,7 @@
-"""Flows: for every publisher, subscriber and QoS, whether the copies made are the copies that came to an end.
+"""Flows: for every publisher, subscriber and QoS, whether every copy that was made has also ended.
 
-Both sides are digests: count, sum and xor of message numbers. Equal digests are equal sets of numbers, and if one
-number is missing or too many, the difference of the sums is that number, which the difference of the xors confirms.
+Both sides are digests: count, sum and xor of message numbers. Equal digests mean equal sets of numbers. If one number
+is missing or occurs twice, the difference of the sums is that number, and the difference of the xors confirms it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..ingest import Tables
 from .measure import Measure, modular_sum
 
 ENDS = (Fate.DELIVERED, Fate.EXPIRED, Fate.DROPPED, Fate.QUEUED)
-"""Every copy comes to exactly one of these."""
+"""Every copy ends with exactly one of these fates."""
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Every digest of copies, on one side or the other; of messages the count alone."""
+    """Return every digest of copies, made or ended; of messages the count alone."""
     fate = F.col("fate")
     made, ended = fate == int(Fate.MATCHED), fate.isin([int(end) for end in ENDS])
 
@@ -42,16 +42,19 @@ def facts(tables: Tables) -> DataFrame:
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """The smallest numbers of lost and duplicated copies that explain the difference, and the message if it is one."""
+    """Return the fewest lost and duplicated copies that explain the difference, and the message if it is a
+    single one.
+    """
     difference = F.col("made_count") - F.col("ended_count")
     modulus = F.lit(Decimal(SUM_MODULUS))
     gap = F.col("made_sum").cast("decimal(20,0)") - F.col("ended_sum").cast("decimal(20,0)")
-    # The number that is missing, or, the other way round, the one that is too many.
+    # The number that is missing, or, if the sign is reversed, the one that occurs twice.
     number = F.pmod(gap * F.signum(difference.cast("decimal(20,0)")).cast("int"), modulus).cast("bigint")
     xors_differ_by = F.col("made_xor").bitwiseXOR(F.col("ended_xor"))
     same = (F.col("made_sum") == F.col("ended_sum")) & (F.col("made_xor") == F.col("ended_xor"))
     single = (F.abs(difference) == 1) & (number == xors_differ_by)
-    # Differing digests of nearly as many numbers: some are missing, and as many others take their places.
+    # Digests that differ although the counts are nearly equal: some numbers are missing, and as many others replace
+    # them.
     masked = ((difference == 0) & ~same) | ((F.abs(difference) == 1) & ~single)
     one = F.when(masked, 1).otherwise(0)
     nothing = F.lit(0).cast("bigint")

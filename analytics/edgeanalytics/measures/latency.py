@@ -1,7 +1,7 @@
-"""Latency: how long copies took from acceptance by this broker to delivery, per QoS.
+"""Latency per QoS: the time from the acceptance of a message by this broker to the delivery of a copy.
 
 Delivery is, with QoS 0, the hand-over to the subscriber's socket, with QoS 1 and 2 its acknowledgement. The state is a
-histogram at full resolution, so that the percentiles are exact and states still add.
+histogram at full resolution: percentiles are exact, and states can be added.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from .measure import Measure
 PERCENTILES = (50, 90, 99)
 
 STEPS_US = tuple(step * 10**power for power in range(9) for step in (1, 2, 5))
-"""Where the bars of the picture begin: 1 us to 500 s, three to a decade; a first bar holds 0."""
+"""The starts of the bars in the picture: 1 us to 500 s, three to a decade; the first bar is for 0."""
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Every delivered copy that has a row."""
+    """Return every delivered copy that has a row."""
     delivered = tables.delivery.where(F.col("fate") == int(Fate.DELIVERED))
     return delivered.select("qos", "wait_us", F.lit(1).cast("bigint").alias("count"))
 
 
 def percentile(percent: int) -> Column:
-    """Nearest rank: the smallest wait that at least *percent* of the copies did not exceed. A wait that occurred."""
+    """Return the percentile by nearest rank: the smallest wait that at least *percent* of the copies did not exceed."""
     reached = F.col("rank") * 100 >= F.col("all") * percent
     return F.min(F.when(reached, F.col("wait_us"))).alias(f"p{percent}_us")
 
 
 def finish_percentiles(state: DataFrame) -> DataFrame:
-    """One row per QoS."""
+    """Return one row per QoS."""
     ranked = state.select(
         "qos",
         "wait_us",
@@ -46,7 +46,7 @@ def finish_percentiles(state: DataFrame) -> DataFrame:
 
 
 def finish_shape(state: DataFrame) -> DataFrame:
-    """How many copies waited at least `from_us` and less than the next step."""
+    """Return how many copies waited at least `from_us` and less than the next step."""
     steps = [F.when(F.col("wait_us") >= step, F.lit(step).cast("bigint")) for step in STEPS_US]
     return (
         state.select("qos", F.greatest(F.lit(0).cast("bigint"), *steps).alias("from_us"), "count")

@@ -1,8 +1,8 @@
 """The algebra that all measures share.
 
-A measure's *state* is a sufficient statistic: keys and totals. Two states, of two days or of two sites, add by adding
-the totals of equal keys, and the law is: the states of the parts, merged, are the state of the whole. So yesterday
-need not be read again today. (The idea is that of deequ, "unit tests for data".)
+A measure's *state* is a sufficient statistic: keys and totals. Two states, of two days or of two sites, are merged by
+adding the totals of equal keys, and the law is: the states of the parts, merged, are the state of the whole. Therefore
+yesterday's logs need not be read again today. (The idea is that of deequ, "unit tests for data".)
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ from edgebroker.log_schema import SUM_MODULUS
 from ..ingest import Tables
 
 Addition: TypeAlias = Callable[[str], Column]
-"""How the values of a column of that name add."""
+"""The aggregate that merges the values of a column of that name."""
 
 
 def modular_sum(name: str) -> Column:
-    """The sum modulo `SUM_MODULUS`. Decimals have room for 10**18 summands, where 64 bits overflow with the third."""
+    """Return the sum modulo `SUM_MODULUS`. Decimals have room for 10**18 summands, 64 bits would overflow with the
+    third.
+    """
     return (F.sum(F.col(name).cast("decimal(20,0)")) % F.lit(Decimal(SUM_MODULUS))).cast("bigint")
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is counted, and how the counts become a table."""
+    """A definition of a figure: the facts that are counted, and the table made of the counts."""
 
     name: str
     keys: tuple[str, ...]
     totals: Mapping[str, Addition]
     facts: Callable[[Tables], DataFrame]
-    """The rows that count: keys and totals, not yet added up."""
+    """Selects the rows to be counted: keys and totals, not yet added up."""
     finish: Callable[[DataFrame], DataFrame]
-    """The state as the table that people read."""
+    """Turns the state into the table of the report."""
 
     def state(self, tables: Tables) -> DataFrame:
-        """The state of *tables*."""
+        """Return the state of *tables*."""
         return self.merge(self.facts(tables))
 
     def merge(self, *states: DataFrame) -> DataFrame:
-        """The sum of *states*, which may be none but facts."""
+        """Return the sum of *states*, each of which may also be facts that were not yet added up."""
         rows = reduce(DataFrame.unionByName, states)
         return rows.groupBy(*self.keys).agg(*(add(name).alias(name) for name, add in self.totals.items()))
 
     def compute(self, tables: Tables) -> DataFrame:
-        """The finished table of *tables*."""
+        """Return the finished table of *tables*."""
         return self.finish(self.state(tables))

@@ -1,9 +1,9 @@
-"""Messages: for every message with rows, whether each of its copies came to exactly one end.
+"""Messages: for every message with rows, whether each of its copies ended exactly once.
 
-A message that was accepted says how many copies were made; it is filtered if and only if there are none. A copy is
-known by its subscriber and its subscription: a client may have one by a group and one of its own. One that is handed
-over to another member of its group has not come to its end. Where rows of QoS 0 are sampled, missing rows are judged
-only for the message numbers that the sample takes.
+The row of an accepted message holds the number of copies made; the message was filtered if and only if there are none.
+A copy is identified by its subscriber and its subscription: a client may have one copy through a shared subscription
+and one of its own. A copy that is handed over to another member of its group has not ended. Where rows of QoS 0 are
+sampled, missing rows are judged only for the message numbers that the sample includes.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .flows import ENDS
 from .measure import Measure
 
 LOST = "lost"
-"""Copies that were made and came to no end."""
+"""Copies that were made and have not ended."""
 UNACCOUNTED = "unaccounted"
 """The message was neither copied nor filtered."""
 DUPLICATE = "duplicate"
-"""Copies that came to more than one end: delivered twice, or dropped and yet delivered."""
+"""Copies that ended more than once: delivered twice, or dropped and yet delivered."""
 SPURIOUS = "spurious"
 """Ends of copies that were never made."""
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Every row, as the ones and zeros that it adds to its message and subscriber."""
+    """Return every row as the zeros and ones that it adds to its message and subscriber."""
     step = F.greatest(F.col("sample_qos0"), F.lit(1).cast("bigint"))
     sampled = (F.col("sample_qos0") > 0) & (F.col("message") % step == 0)
     return tables.delivery.select(
@@ -50,12 +50,12 @@ def facts(tables: Tables) -> DataFrame:
 
 
 def one_if(condition: Column) -> Column:
-    """1 where *condition* holds, else 0."""
+    """Return 1 where *condition* is true, else 0."""
     return condition.cast("bigint")
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """One row per message and finding; `subscribers` names those of duplicates, sorted, separated by ", "."""
+    """Return one row per message and finding; `subscribers` lists those of duplicates, sorted, separated by ", "."""
     twice = F.col("ends") > 1
     messages = state.groupBy("node", "boot", "message").agg(
         F.max("publisher").alias("publisher"),

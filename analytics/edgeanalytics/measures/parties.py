@@ -1,4 +1,4 @@
-"""Parties: what each publisher sent and each subscriber got. From the digests: exact even when rows are sampled."""
+"""Parties: counts per publisher and per subscriber, from the digests: exact even if rows are sampled."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ OF_COPIES = (Fate.MATCHED, Fate.DELIVERED, Fate.EXPIRED, Fate.DROPPED, Fate.QUEU
 
 
 def name_of(fate: Fate) -> str:
-    """The column that counts *fate*."""
+    """Return the name of the column that counts *fate*."""
     return "made" if fate is Fate.MATCHED else fate.name.lower()
 
 
 def counted(fate: Fate) -> Column:
-    """The count where it is of *fate*, under its name."""
+    """Return the count of rows of *fate*, as a column of its name."""
     return F.when(F.col("fate") == int(fate), F.col("count")).otherwise(F.lit(0).cast("bigint")).alias(name_of(fate))
 
 
 def publisher_facts(tables: Tables) -> DataFrame:
-    """Every digest."""
+    """Return every digest."""
     return tables.digest.select("node", "publisher", *map(counted, (*OF_MESSAGES, *OF_COPIES)))
 
 
 def subscriber_facts(tables: Tables) -> DataFrame:
-    """Every digest of copies: those of messages have no subscriber."""
+    """Return every digest of copies; those of messages have no subscriber."""
     copies = tables.digest.where(~F.col("fate").isin([int(fate) for fate in OF_MESSAGES]))
     return copies.select("node", "subscriber", *map(counted, OF_COPIES))
 
 
 def finish_publishers(state: DataFrame) -> DataFrame:
-    """Messages published and filtered, and the copies made of the others."""
+    """Return the messages published and filtered, and the copies made of the others."""
     return state.select("node", "publisher", *map(name_of, (*OF_MESSAGES, *OF_COPIES)))
 
 
 def finish_subscribers(state: DataFrame) -> DataFrame:
-    """Copies by fate."""
+    """Return the copies by fate."""
     return state.select("node", "subscriber", *map(name_of, OF_COPIES))
 
 

@@ -1,4 +1,6 @@
-"""Runs: how much of each broker's run was read, whether it can be judged, and what time its clock means."""
+"""Runs: how completely each broker's run was read, whether it can be judged, and the offset of its clock to
+Unix time.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ from ..ingest import Tables
 from .measure import Measure
 
 COMPLETE = "complete"
-"""The run ended cleanly and every block of it is there: differences are loss or duplicates."""
+"""The run ended cleanly and all of its blocks were read: differences are loss or duplicates."""
 OPEN = "open"
-"""No file is final: the broker is running, or died. What is missing may yet be written, or never was."""
+"""No file is final: the broker is still running, or crashed. Missing records may yet be written, or never were."""
 INCOMPLETE = "incomplete"
-"""Blocks are damaged or missing: what they said is not known."""
+"""Blocks are damaged or missing: their records are unknown."""
 OVERLAPPING = "overlapping"
-"""Blocks are there twice, say, in a copy of a file: nothing can be counted."""
+"""Blocks occur twice, for instance in a copy of a file: nothing can be counted."""
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Files, and what the wall clock said at a monotonic instant."""
+    """Return the rows of files, and the readings of the wall clock at monotonic instants."""
     files = tables.segment.select(
         "node",
         "boot",
@@ -39,12 +41,14 @@ def facts(tables: Tables) -> DataFrame:
 
 
 def reading() -> Column:
-    """The clock's instant, and by how much Unix time is ahead of it."""
+    """Return the monotonic instant of a reading, and the offset of Unix time to it."""
     return F.struct(F.col("t_us"), (F.col("unix_us") - F.col("t_us")).alias("ahead_us")).alias("clock")
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """One row per run. The last reading of the clock counts: a gateway's clock is corrected, rarely worsened."""
+    """Return one row per run. The last reading of the clock is used: a gateway's clock is usually corrected
+    over time.
+    """
     verdict = (
         F.when(F.col("blocks") > F.col("blocks_end"), OVERLAPPING)
         .when((F.col("damages") > 0) | (F.col("blocks") < F.col("blocks_end")), INCOMPLETE)

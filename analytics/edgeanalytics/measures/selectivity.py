@@ -1,4 +1,4 @@
-"""Selectivity: how many of the messages whose topic matched a subscription its content filter let pass."""
+"""Selectivity: the share of messages that a subscription's content filter accepted of those whose topic matched."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .measure import Measure
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Every record of the filter table."""
+    """Return every record of the filter table."""
     return tables.filter.select("node", "subscriber", "filter", "evaluated", "matched")
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """`ratio` is matched / evaluated, null where nothing was evaluated."""
+    """Add `ratio`, matched / evaluated; null where nothing was evaluated."""
     ratio = F.when(F.col("evaluated") > 0, F.col("matched").cast("double") / F.col("evaluated").cast("double"))
     return state.select("node", "subscriber", "filter", "evaluated", "matched", ratio.alias("ratio"))
 

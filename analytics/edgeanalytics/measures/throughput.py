@@ -17,21 +17,23 @@ MINUTE_S = 60
 MICROSECONDS = 1_000_000
 POINTS_MAX = 240  # a step is then three pixels wide in the picture
 WIDTHS_S = (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 86_400)
-"""Steps that people can read off a clock; beyond a day, whole days."""
+"""Steps that are easy to read on a clock; beyond a day, whole days."""
 
 
 def facts_of_rows(tables: Tables, runs: DataFrame, width_s: int) -> DataFrame:
-    """Every row, at its own time: right to the second, where no rows are left out."""
+    """Return every row at its own time: exact to the second if no rows are sampled."""
     return timed(tables.delivery.withColumn("count", F.lit(1).cast("bigint")), runs, width_s)
 
 
 def facts_of_digests(tables: Tables, runs: DataFrame, width_s: int) -> DataFrame:
-    """Every digest, at the start of its minute: complete, where rows are sampled."""
+    """Return every digest at the start of its minute: complete even if rows are sampled."""
     return timed(tables.digest.withColumn("t_us", F.col("minute") * MINUTE_S * MICROSECONDS), runs, width_s)
 
 
 def timed(events: DataFrame, runs: DataFrame, width_s: int) -> DataFrame:
-    """*events* (node, boot, t_us, fate, count) on the wall clock of their *runs*, in steps of *width_s* seconds."""
+    """Place *events* (node, boot, t_us, fate, count) on the wall clock of their *runs*, in steps of *width_s*
+    seconds.
+    """
     clocks = runs.select("node", "boot", "ahead_us")
     width_us = width_s * MICROSECONDS
     unix_us = F.col("t_us") + F.col("ahead_us")
@@ -45,19 +47,21 @@ def timed(events: DataFrame, runs: DataFrame, width_s: int) -> DataFrame:
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """Steps in which nothing happened have no row."""
+    """Return the sums; steps without events have no row."""
     return state.select("at_s", "fate", "count")
 
 
 def throughput(runs: DataFrame, width_s: int, *, sampled: bool) -> Measure:
-    """The measure in steps of *width_s*, from digests if rows are *sampled*. *runs* is the table of that name."""
+    """Return the measure in steps of *width_s*, from digests if rows are *sampled*. *runs* is the table of that
+    name.
+    """
     source = facts_of_digests if sampled else facts_of_rows
     facts = partial(source, runs=runs, width_s=width_s)
     return Measure("throughput", ("at_s", "fate"), {"count": F.sum}, facts, finish)
 
 
 def span(tables: Tables, runs: DataFrame, *, sampled: bool) -> DataFrame:
-    """One row: `first_s` and `last_s`, the ends of what `throughput` would show; null if that is nothing."""
+    """Return one row: `first_s` and `last_s`, the range that `throughput` would show; null if it is empty."""
     source = facts_of_digests if sampled else facts_of_rows
     return source(tables, runs, MINUTE_S if sampled else 1).agg(
         F.min("at_s").alias("first_s"), F.max("at_s").alias("last_s")
@@ -65,7 +69,7 @@ def span(tables: Tables, runs: DataFrame, *, sampled: bool) -> DataFrame:
 
 
 def width_for(first_s: int, last_s: int, *, sampled: bool) -> int:
-    """The finest step, in seconds, that shows the span in at most `POINTS_MAX` steps."""
+    """Return the finest step, in seconds, that shows the span in at most `POINTS_MAX` steps."""
     least = (last_s - first_s) // POINTS_MAX + 1
     day = WIDTHS_S[-1]
     steps = (width for width in WIDTHS_S if width >= least and (width >= MINUTE_S or not sampled))
