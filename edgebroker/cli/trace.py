@@ -15,7 +15,7 @@ from edgebroker.cli.display import plain
 from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import gateway_endpoint, open_response, token_file_option
 
-TIMEOUT_S = 15.0  # an empty line comes every 5 s, however quiet it is
+TIMEOUT_S = 15.0  # the gateway sends an empty line every 5 s when nothing happens
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
 UNNAMED = ("client", "packet", "fate", "topic")
 """Fields at the beginning of a line, without their names."""

@@ -55,7 +55,7 @@ def keep_session(frontend: Frontend, name: str, entry: InvalidEntry, now: Instan
     if entry.settings is not None:
         local_session.bound(bounds_of(entry.settings), now)
         return
-    # Bounds that are not all known are no reason to give anything up.
+    # While one of the bounds is invalid, the queue must not shrink: nothing is dropped for a typing error.
     given_messages, given_bytes = (entry.given.get(key) for key in ("queue_messages_max", "queue_bytes_max"))
     terms, outbox = frontend.options, session.outbox
     messages_max = given_messages if isinstance(given_messages, int) else terms.queue_messages_max
@@ -117,7 +117,7 @@ class BridgeRunner:
         self.dial_target = plan.dial_target
         self.local_session = BridgeSession(reactor.frontend, options.local_client_id)
         if state_file.client_id_at_remote(options.name) not in (None, options.client_id):
-            # The remote's session of the old client identifier says nothing about the new one's.
+            # The remote holds its session for the old client identifier; the new one starts without a session.
             self.local_session.part(clock())
         self.bridge = Bridge(options, self.local_session, chance, state_file.subscriptions_at_remote(options.name))
         self.bridge.handshake.knows_bridges = state_file.knows_bridges(options.name)

@@ -19,7 +19,7 @@ from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 from edgebroker.runtime.settings.sections import HttpSettings
 
 TOKEN_CHARS_MIN: Final = 16
-"""The number of attempts is not limited, so a word is not enough: 16 random letters are 95 bits."""
+"""Attempts are not limited, so a token must not be guessable: 16 random letters and digits have 95 bits."""
 HEALTH: Final = "/health"
 PROBLEMS_MAX: Final = 10
 """Reported at once; a file of another kind has a problem in each line."""

@@ -363,7 +363,7 @@ def _bridges(page: Exposition, view: GatewayView) -> None:
     for row in rows:
         for direction in ("out", "in"):
             dropped = Counter(row[direction]["dropped"])
-            if direction == "out":  # and by its queue; what that calls refused, the bridge counts by its true cause
+            if direction == "out":  # and by its queue, except "refused", which the bridge counts by its cause
                 queue = row["spool"]["dropped"]
                 dropped.update({cause: count for cause, count in queue.items() if cause != "refused"})
             for cause, count in dropped.items():

@@ -69,7 +69,7 @@ async def take_census(frontend: Frontend, rank: str = "queue", count: int = 0) -
             _add(census, session)
             value = rank_of(session) if count else 0
             if value:
-                # Of two equal ones the older session comes first; `number` differs, so sessions are never compared.
+                # The older of two equal sessions comes first; positions differ, so sessions are never compared.
                 if len(top) < count:
                     heapq.heappush(top, (value, -position, session))
                 elif value > top[0][0]:

@@ -156,7 +156,7 @@ async def open_sockets(host: str, port: int, is_shared: bool = False) -> list[so
     try:
         # As bytes: the check of a str for IDNA loads tables of 0.3 MiB.
         addresses = getaddrinfo(host.encode() or None, port, type=stream, flags=flags | socket.AI_NUMERICHOST)
-    except socket.gaierror:  # a name: who knows it may be asked over the network, which takes time
+    except socket.gaierror:  # a host name: its lookup may use the network, so it must not block the loop
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=stream, flags=flags)
     opened: list[socket.socket] = []
     try:

@@ -291,10 +291,9 @@ class PeerManager:
                 self._operator_log.log(Level.WARNING, "link-down", reason, peer, peer=peer)
             case LinkRefusal(code=code, reason=reason):
                 link = self.overlay.links[peer]
-                if (
-                    code is RefusalCode.TWIN and link.connection is not None
-                ):  # the link works: the other gateway of this name has the problem
-                    if self._reported_twins.get(peer) != link.boots.twins_since:  # what goes on for days is told once
+                if code is RefusalCode.TWIN and link.connection is not None:
+                    # The link works: the other gateway of this name has the problem. It may last for days: log it once.
+                    if self._reported_twins.get(peer) != link.boots.twins_since:
                         self._reported_twins[peer] = link.boots.twins_since
                         self._operator_log.log(Level.WARNING, "link-twins", reason, peer, peer=peer)
                 elif code.wants_somebody:
@@ -324,7 +323,7 @@ class PeerManager:
             self._reactor.schedule_flush()
 
     def _record_no_answer(self, peer: str, reason: str) -> None:
-        if self.trouble.get(peer) != reason:  # what goes on for days is told once
+        if self.trouble.get(peer) != reason:  # a state that lasts for days is logged once
             self.trouble[peer] = reason
             self._operator_log.log(Level.WARNING, "link-no-answer", reason, peer, peer=peer)
 
