@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FOLDERS = (".", "bridge")
+FOLDERS = (".", "bridge", "firmware-sim")
 SECONDS_MAX = 1_200
 """For one call of `edgebroker simulate`: 500 storms take 300 s of one core."""
 
