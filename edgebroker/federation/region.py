@@ -234,7 +234,7 @@ class Region:
         return [send for deputy in self.deputies.values() for send in self._send(deputy, digest)]
 
     def _restate_to(self, cluster: int, deputy: str, epoch: int) -> list[SendMessage]:
-        """Ask *speaker* for all answers of *cluster*. Until they arrive, it may want anything."""
+        """Ask *deputy*, or the mate again, for all answers of *cluster*. Until they arrive, it may want anything."""
         for record in self.advertisements:
             record.forget(cluster)
         return self._send(deputy, Restate(StateKind.ADVERTISEMENTS, 1, 0, epoch, (), tuple(self.announced())))

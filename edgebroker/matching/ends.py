@@ -50,7 +50,7 @@ class End:
         return {} if self._single is None else {self._single: self._single_link}
 
     def add_plain(self, number: int, link: int) -> None:
-        """Let subscription *number*, without content filter, hang here."""
+        """Add subscription *number*, which has no content filter and is reached over *link*."""
         if self._links is not None:
             self._links[number] = link
         elif self._single is None:
