@@ -118,14 +118,13 @@ LONG_FUNCTIONS: dict[str, str] = {
     "bridge/edgebridge/frontend/frontend.py: Frontend.__init__": "builds all parts of the front end, in order",
     "bridge/edgebridge/frontend/handlers/connect.py: ConnectHandler.complete_connect": "the steps of a CONNECT in the "
     "order of the standard, still in one piece",
-    "edgebroker/cli/passwd.py: command": "one line more than a function may have, and most are click's options",
-    "edgebroker/cli/serving.py: _serve": "the whole life of a gateway process, in order",
 }
 """`file: function` -> why it may have more than FUNCTION_LINES_MAX lines."""
 
 CONSTRUCTORS: dict[str, str] = {
     "InputFastPath": "the compiled input calls the parts itself; to reach them through another object costs time",
     "ConnectHandler": "a CONNECT touches every part of the front end; to be cut together with complete_connect",
+    "SysTopics": "$SYS shows figures of every part of the front end",
     "FederationMember": "joins the node, the sessions and the links of a gateway; to be cut",
 }
 """Class -> why it may be given more than COLLABORATORS_MAX objects."""
@@ -133,39 +132,12 @@ CONSTRUCTORS: dict[str, str] = {
 TO_PASS = "to be passed at construction"
 WATCHED = "a device is made before the object that watches it"
 LATE_WIRING: dict[str, str] = {
-    "edgebroker/cli/serving.py: gateway.view.reload": "the HTTP pages are made before the process knows how to reload",
-    "edgebroker/runtime/gateway.py: self.frontend.sys_topics.facts": TO_PASS,
-    "edgebroker/runtime/gateway.py: self.frontend.sparkplug_rebirth.unix_us": TO_PASS,
-    "edgebroker/runtime/gateway.py: self.frontend.sys_topics.unix_us": TO_PASS,
-    "edgebroker/runtime/gateway.py: self.frontend.connect_handler.gateway_identity": TO_PASS,
-    "edgebroker/runtime/journal/store.py: self._turned": TO_PASS,
-    "edgebroker/runtime/journal/store.py: frontend.journal.wake": TO_PASS,
-    "edgebroker/runtime/journal/store.py: self._frontend.journal.wake": TO_PASS,
     "edgebroker/runtime/loop/poller.py: self.on_batch_served": "the loop is made before the reactor",
+    "edgebroker/runtime/peers/tls.py: self.server_context.sni_callback": "a callback of the ssl module",
+    "firmware-sim/edgedevices/population.py: session.publish_handler": WATCHED,
+    "edgebroker/cli/serving.py: gateway.view.reload": "the HTTP pages are made before the process knows how to reload",
     "edgebroker/runtime/loop/reactor.py: self._loop.poller.on_batch_served": "the loop is made before the reactor",
     "edgebroker/runtime/peers/peers.py: self._reactor.before_flush": TO_PASS,
-    "edgebroker/runtime/peers/peers.py: self.overlay.inbox.on_error": TO_PASS,
-    "edgebroker/runtime/peers/tls.py: self.server_context.sni_callback": "a callback of the standard library",
-    "bridge/edgebridge/bridge/bridge.py: self.local_end.try_fast_path": TO_PASS,
-    "bridge/edgebridge/bridge/inbound.py: self.count_unread": TO_PASS,
-    "bridge/edgebridge/bridge/remote_end.py: inward.count_unread": TO_PASS,
-    "bridge/edgebridge/frontend/delivery.py: self.defer": TO_PASS,
-    "bridge/edgebridge/frontend/delivery.py: self.is_retained": TO_PASS,
-    "bridge/edgebridge/frontend/delivery.py: self.watch_expiry": TO_PASS,
-    "bridge/edgebridge/frontend/federation/retained.py: self._perform": TO_PASS,
-    "bridge/edgebridge/frontend/federation/retained.py: self._replay.is_elsewhere": TO_PASS,
-    "bridge/edgebridge/frontend/frontend.py: self.delivery.is_retained": TO_PASS,
-    "bridge/edgebridge/frontend/frontend.py: self.delivery.watch_expiry": TO_PASS,
-    "bridge/edgebridge/frontend/frontend.py: self.publish_handler.is_memory_full": TO_PASS,
-    "bridge/edgebridge/frontend/handlers/publish.py: self.is_memory_full": TO_PASS,
-    "bridge/edgebridge/frontend/handlers/subscribe.py: replaying.on_finished": TO_PASS,
-    "bridge/edgebridge/frontend/input_scheduler.py: delivery.defer": TO_PASS,
-    "bridge/edgebridge/frontend/journal/session_journal.py: self.wake": TO_PASS,
-    "bridge/edgebridge/frontend/presence.py: notes.on_presence": TO_PASS,
-    "bridge/edgebridge/frontend/retained_replay.py: self.on_finished": TO_PASS,
-    "bridge/edgebridge/frontend/sparkplug_rebirth.py: self.unix_us": TO_PASS,
-    "bridge/edgebridge/frontend/sys_topics.py: self.unix_us": TO_PASS,
-    "firmware-sim/edgedevices/population.py: session.publish_handler": WATCHED,
     "firmware-sim/edgedevices/station.py: self.session.publish_handler": WATCHED,
     "firmware-sim/edgedevices/traffic/recorder.py: session.subscribed_handler": WATCHED,
     "firmware-sim/edgedevices/traffic/recorder.py: modem.state_handler": WATCHED,
@@ -174,11 +146,11 @@ LATE_WIRING: dict[str, str] = {
     "firmware-sim/edgelab/demo/federation/listener.py: client.on_subscribe": "a callback of the paho library",
     "firmware-sim/edgelab/demo/federation/listener.py: client.on_message": "a callback of the paho library",
     "firmware-sim/edgelab/simworld/disk.py: image.watch": "a disk of the simulation is copied with who watches it",
-    "firmware-sim/edgelab/simworld/store.py: frontend.journal.wake": TO_PASS,
 }
 """`file: attribute` -> why a function may be assigned to it after its object was made."""
 
 LONE_MODULES: dict[str, str] = {
+    "bridge/edgebridge/frontend/sparkplug_rebirth.py": "a part of the front end; assembly.py constructs all of them",
     "analytics/edgeanalytics/measures/fates.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/parties.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file; figures.py lists them",

@@ -166,7 +166,9 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 def score(recording: RecordFile, manner: PlaybackOptions, count: int) -> list[tuple[int, int]]:
     """(seconds at which it is due, number) of the first messages."""
     playback = Playback(recording, MessageLedger(), manner)
-    return [(due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._timed_messages(), count)]
+    return [
+        (due // SECOND, (said.t_us - BEGAN_US) // SECOND) for due, said in islice(playback._timed_messages(), count)
+    ]
 
 
 def test_the_first_message_is_due_at_once_and_rounds_keep_the_length_of_the_recording(tmp_path: Path) -> None:
@@ -282,7 +284,9 @@ def test_a_client_that_the_broker_refuses_delays_nobody(tmp_path: Path) -> None:
     messages = [heard(number, client=client) for number, client in enumerate(("", "barred", "", "barred"))]
     said: list[str] = []
     ledger = MessageLedger()
-    playback = Playback(RecordFile(record(tmp_path / "a.edl", messages)), ledger, PlaybackOptions(), print_line=said.append)
+    playback = Playback(
+        RecordFile(record(tmp_path / "a.edl", messages)), ledger, PlaybackOptions(), print_line=said.append
+    )
     playback.begin(0)
     (welcome,) = playback.wake(0)
     answer(welcome, 0, ConnAck())

@@ -81,7 +81,7 @@ def assemble(
     shared_subscriptions = SharedSubscriptions(node, delivery)
     replay = RetainedReplay(node, delivery, session_journal, retained)
     subscribe_handler = SubscribeHandler(
-        node, delivery, session_journal, shared_subscriptions, replay, FilterQuota(quota), events
+        node, session_journal, shared_subscriptions, replay, FilterQuota(quota), events
     )
     authenticator = Authenticator(node.timers, access, secret)
     authorizer = Authorizer(node.routes, authenticator)

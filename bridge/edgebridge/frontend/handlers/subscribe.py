@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.event_buffer import NOT_SUBSCRIBED, EventBuffer
 from edgebridge.frontend.filter_quota import FilterQuota, FiltersTooCostly
 from edgebridge.frontend.job import WORK_AT_ONCE, Job, start
@@ -91,7 +90,6 @@ class SubscribeHandler:
     def __init__(
         self,
         node: Node,
-        delivery: Delivery,
         session_journal: SessionJournal,
         sharing: SharedSubscriptions,
         replaying: RetainedReplay,
@@ -99,7 +97,6 @@ class SubscribeHandler:
         events: EventBuffer,
     ) -> None:
         self._node = node
-        self._delivery = delivery
         self._journal = session_journal
         self._shared_subscriptions = sharing
         self.replay = replaying
