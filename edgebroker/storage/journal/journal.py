@@ -34,8 +34,7 @@ from edgebroker.storage.journal.format import (
 )
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
-from edgebroker.storage.journal.segments import Segments
-from edgebroker.storage.journal.space_budget import SpaceBudget
+from edgebroker.storage.journal.segments import Segments, SpaceBudget
 from edgebroker.storage.journal.work import DiskWork, Operation, Sync, WorkPurpose, Write
 
 SPARSE_SEGMENTS: Final = 12
