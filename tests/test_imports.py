@@ -70,7 +70,7 @@ with contextlib.suppress(KeyboardInterrupt):
 # and what only a slip needs, or a command that writes files. Together 5 MiB and 50 ms.
 ASKED_FOR = {
     *("edgebridge.session.passwordfile", "edgebridge.session.scram", "edgebridge.session.token", "hashlib", "hmac"),
-    *("cbor2", "difflib", "stringprep", "unicodedata", "random", "secrets", "tempfile", "shutil", "tomllib"),
+    *("edgebroker.cbor", "difflib", "stringprep", "unicodedata", "random", "secrets", "tempfile", "shutil", "tomllib"),
     *(
         "edgebroker.storage.deliverylog.writer",
         "edgebroker.runtime.delivery_log",

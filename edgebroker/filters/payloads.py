@@ -154,7 +154,7 @@ def _bare_text(payload: bytes) -> Any:
 
 
 def _cbor(payload: bytes) -> Any:
-    from edgebroker.filters.cbor import read_cbor  # loaded with the first CBOR payload
+    from edgebroker.cbor import read_cbor  # loaded with the first CBOR payload
 
     try:
         return read_cbor(payload)

@@ -1,4 +1,4 @@
-"""What cbor2 reads of CBOR, with the depth and the tags of `edgebroker.filters.cbor`, which is held against it."""
+"""What cbor2 reads of CBOR, with the depth and the tags of `edgebroker.cbor.PAYLOAD`, which is held against it."""
 
 from __future__ import annotations
 

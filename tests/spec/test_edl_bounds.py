@@ -9,7 +9,6 @@ from edgebroker.limits import KIB
 from edgebroker.log_schema import ANCHOR, DELIVERY, DIGEST, FILTER, TRAFFIC, ColumnType, Fate, Table, TraceParent
 from edgebroker.storage.deliverylog import format as edl
 from edgebroker.storage.deliverylog.block_builder import make_block, make_columns
-from edgebroker.storage.deliverylog.body import TEXT_BYTES_MAX
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks, read_segment
 from edgebroker.storage.deliverylog.writer import BLOCK_ROWS, DeliveryLog
 
@@ -58,11 +57,11 @@ def numbers(columns: int, rows: int) -> dict[str, object]:
         (texts(3, edl.ROWS_MAX), edl.ROWS_MAX, True),
         (texts(4, edl.ROWS_MAX), edl.ROWS_MAX, False),
         (texts(6, edl.ROWS_OURS), edl.ROWS_OURS, True),
-        ({"x": "x" * TEXT_BYTES_MAX}, 1, True),
-        ({"x": "x" * (TEXT_BYTES_MAX + 1)}, 1, False),
-        ({"x" * (TEXT_BYTES_MAX + 1): 0}, 1, False),
-        ({"x": ["x" * 65_000] * (edl.TEXT_SPACE_MAX // 260_000)}, 1, True),
-        ({"x": ["x" * 65_000] * (edl.TEXT_SPACE_MAX // 260_000 + 1)}, 1, False),
+        ({"x": "x" * edl.TEXT_BYTES_MAX}, 1, True),
+        ({"x": "x" * (edl.TEXT_BYTES_MAX + 1)}, 1, False),
+        ({"x" * (edl.TEXT_BYTES_MAX + 1): 0}, 1, False),
+        ({"x": ["x" * 65_000] * (edl.CHARACTERS_MAX // 65_000)}, 1, True),
+        ({"x": ["x" * 65_000] * (edl.CHARACTERS_MAX // 65_000 + 1)}, 1, False),
         ({"x": ["x" * 250] * 3_000}, 1_000, False),
         ({"x": [WIDE * 1_000] * (edl.UNFOLDED_BYTES_MAX // 4_010)}, 1_000, True),
         ({"x": [WIDE * 1_000] * (edl.UNFOLDED_BYTES_MAX // 4_000 + 1)}, 1_000, False),

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgebroker import cbor
 from edgebroker.errors import FilterInvalid
-from edgebroker.filters import Extractor, Filter, cbor, payloads
+from edgebroker.filters import Extractor, Filter, payloads
 from edgebroker.predicate import COMPOSITE, Value
 
 law = settings(derandomize=True, deadline=None, max_examples=300)

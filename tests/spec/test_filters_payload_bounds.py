@@ -10,7 +10,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.filters import Extractor, cbor, payloads
+from edgebroker import cbor
+from edgebroker.filters import Extractor, payloads
 from edgebroker.predicate import Value
 from tests.fuzz.withcbor2 import IS_BOUNDED, read_with_cbor2
 

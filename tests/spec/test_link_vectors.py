@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from edgebroker.cbor import CborReader
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
-from edgebroker.overlay.link.codec.cbor import StrictCborReader
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
 from edgebroker.overlay.link.codec.frames import (
     FrameReader,
@@ -25,7 +25,7 @@ from edgebroker.overlay.link.codec.frames import (
     SignalCode,
     signal_item,
 )
-from edgebroker.overlay.link.codec.messages import alone, read_alone
+from edgebroker.overlay.link.codec.messages import LINK_CBOR, alone, read_alone
 from edgebroker.overlay.link.handshake import (
     Hello,
     HelloRefused,
@@ -242,11 +242,11 @@ def read(reader: FrameReader, data: bytes) -> list[Item]:
 def test_events_are_read() -> None:
     flows, file = FlowReader(), vectors()
     for number, event in enumerate(EVENTS, 1):
-        reader = StrictCborReader(file[f"event-{number}"])
+        reader = CborReader(file[f"event-{number}"], LINK_CBOR)
         assert flows.read(reader, reader.array()) == event
         assert reader.at == len(reader.data)
     for name, event in (("series", SERIES), ("event-after-series", after(SERIES))):
-        reader = StrictCborReader(file[name])
+        reader = CborReader(file[name], LINK_CBOR)
         assert flows.read(reader, reader.array()) == event
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
 from edgebridge.bridge.endpoints import Endpoints
-from edgebridge.bridge.json_cbor import PayloadFormat, base64url, encode_cbor_text, encode_json
+from edgebridge.bridge.json_cbor import PayloadFormat, base64url, encode_json
 from edgebridge.bridge.payload_options import BATCH_BYTES, BATCH_BYTES_DEFAULT, BATCH_MESSAGES, BATCH_S_DEFAULT
 from edgebridge.bridge.rules import BridgeRule, RuleSet
 from edgebridge.bridge.transform import CONTENT_TYPES
@@ -24,12 +24,11 @@ from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PubAck, Publish, PubRec
 from edgebridge.wire.properties import Properties, Property, user_properties
+from edgebroker.cbor import ARRAY, BYTES, UNSIGNED, CborReader, CborRules, encode_text, head
 from edgebroker.errors import TopicInvalid
 from edgebroker.filters.payloads import NOTHING, json_tree
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.limits import KIB
-from edgebroker.overlay.link.codec.cbor import ARRAY, BYTES, UNSIGNED, StrictCborReader, head
-from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.topics import parse_topic_name
 
 ENVELOPE_VERSION: Final = 1
@@ -43,6 +42,8 @@ _HEAD: Final = re.compile(rf"\s*\[\s*{ENVELOPE_VERSION}\s*,\s*([0-9]{{1,16}})\s*
 _ENTRY: Final = re.compile(r',\s*\[\s*([0-9]{1,12})\s*,\s*("(?:[^"\\]++|\\.)*+")\s*,\s*')
 _END: Final = re.compile(r'\s*(?:,\s*"(text|base64)"\s*)?\]\s*')
 _TAIL: Final = re.compile(r"\]\s*\Z")
+_CBOR: Final = CborRules(depth_max=1, values_max=1, has_indefinite=False)
+"""Of a topic; everything around it is read piece by piece."""
 
 
 class EnvelopeInvalid(ValueError):
@@ -68,7 +69,7 @@ class BatchEnvelope(NamedTuple):
 def encode_entry(form: PayloadFormat, ms: int, topic: str, payload: bytes) -> bytes:
     """One message. An empty *topic* is that of the one before."""
     if form is PayloadFormat.CBOR:
-        return b"".join((b"\x83", head(UNSIGNED, ms), encode_cbor_text(topic), head(BYTES, len(payload)), payload))
+        return b"".join((b"\x83", head(UNSIGNED, ms), encode_text(topic), head(BYTES, len(payload)), payload))
     if json_tree(payload, exact=True) is not NOTHING:
         return b"[%d,%s,%s]" % (ms, encode_json(topic), payload.strip(_BLANKS))
     try:
@@ -92,12 +93,12 @@ def decode_envelope(payload: bytes) -> BatchEnvelope:
         raise EnvelopeInvalid(f"{len(payload):,} bytes, of which 1 to {ENVELOPE_BYTES_MAX:,} are opened")
     try:
         return _decode_cbor(payload) if payload[0] >> 5 == ARRAY else _decode_json(payload)
-    except (FrameBroken, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise EnvelopeInvalid(str(error)) from None
 
 
 def _decode_cbor(payload: bytes) -> BatchEnvelope:
-    reader = StrictCborReader(payload)
+    reader = CborReader(payload, _CBOR)
     size = reader.array()
     if size < 2 or reader.unsigned() != ENVELOPE_VERSION:
         raise EnvelopeInvalid(f"no envelope of version {ENVELOPE_VERSION}")
@@ -105,7 +106,7 @@ def _decode_cbor(payload: bytes) -> BatchEnvelope:
     for _ in range(size - 2):
         if reader.array() != 3:
             raise EnvelopeInvalid(f"no reading before byte {reader.at}")
-        ms, topic = reader.unsigned(), reader.item()
+        ms, topic = reader.unsigned(), reader.single()
         _add(envelope, ms, topic, reader.octets())
     if reader.at != len(payload):
         raise EnvelopeInvalid("bytes after the end")

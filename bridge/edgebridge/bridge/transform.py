@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 from edgebridge.bridge.counters import BridgeCounters
 from edgebridge.bridge.field_tree import build_field_tree, select_fields
-from edgebridge.bridge.json_cbor import CborAsJson, PayloadFormat, cut_fields, encode_cbor, encode_json
+from edgebridge.bridge.json_cbor import VALUES_MAX, CborAsJson, PayloadFormat, cut_fields, encode_json
 from edgebridge.bridge.payload_options import PayloadOptions
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Properties, Property, text_property
+from edgebroker.cbor import MAP, encode_cbor
 from edgebroker.errors import EdgebrokerError
-from edgebroker.filters.cbor import MAP
 from edgebroker.filters.payloads import NOTHING, json_tree, named_form
 from edgebroker.limits import PAYLOAD_PARSE_BYTES_MAX
 
@@ -100,7 +100,9 @@ class Transform:
             tree = {} if not isinstance(tree, dict) else tree
         elif to is PayloadFormat.JSON:
             return payload
-        return encode_json(tree) if to is PayloadFormat.JSON else encode_cbor(tree)
+        if to is PayloadFormat.JSON:
+            return encode_json(tree)
+        return encode_cbor(tree, has_short_floats=True, values_max=VALUES_MAX)
 
 
 def set_payload_format(properties: Properties, form: PayloadFormat, payload: bytes) -> None:

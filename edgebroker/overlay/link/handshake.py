@@ -14,12 +14,11 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Any, Final
 
-import cbor2
-
+from edgebroker.cbor import CborReader, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
-from edgebroker.overlay.link.codec.cbor import StrictCborReader
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
+from edgebroker.overlay.link.codec.messages import LINK_CBOR
 from edgebroker.overlay.traffic_class import TrafficClass
 
 MAGIC: Final = b"EBLK"
@@ -154,7 +153,7 @@ def hello_bytes(data: bytes | bytearray) -> int | None:
 
 def decode_hello(data: bytes) -> Hello:
     """Decode *data*, a whole hello. Raises HelloRefused if it is a refusal or of another version, else FrameBroken."""
-    reader = StrictCborReader(data[HEAD_BYTES:])
+    reader = CborReader(data[HEAD_BYTES:], LINK_CBOR)
     fields = reader.item()
     if type(fields) is not dict or reader.at != len(reader.data):
         raise FrameBroken("a hello is one map")
@@ -183,7 +182,7 @@ def decode_hello(data: bytes) -> Hello:
 
 
 def _frame(fields: dict[int, Any]) -> bytes:
-    body = cbor2.dumps(fields)
+    body = encode_cbor(fields)
     if len(body) > HELLO_BYTES_MAX:
         raise ValueError(f"a hello of {len(body)} bytes; the limit is {HELLO_BYTES_MAX}")
     return MAGIC + len(body).to_bytes(2) + body

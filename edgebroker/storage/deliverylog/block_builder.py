@@ -11,8 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-import cbor2
-
+from edgebroker.cbor import MAP, encode_cbor, encode_text, head
 from edgebroker.instants import MINUTE
 from edgebroker.limits import KIB
 from edgebroker.log_schema import Table
@@ -48,10 +47,10 @@ def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMakin
     values = yield from making
     compressor = zlib.compressobj(LEVEL)
     # The map is encoded key by key: the same bytes as for a dictionary, without holding all of them twice in memory.
-    raw_bytes, parts = 0, [compressor.compress(raw := map_head(len(table.columns)))]
+    raw_bytes, parts = 0, [compressor.compress(raw := head(MAP, len(table.columns)))]
     raw_bytes += len(raw)
     for column, row in zip(table.columns, values, strict=True):
-        raw = cbor2.dumps(column.name) + cbor2.dumps(columns.encode(column, row))
+        raw = encode_text(column.name) + encode_cbor(columns.encode(column, row))
         raw_bytes += len(raw)
         yield
         for start in range(0, len(raw), BYTES_AT_ONCE):
@@ -63,8 +62,3 @@ def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMakin
     unit = 1 if table.columns[0].name == "t_us" else MINUTE
     first, last = min(times) * unit, max(times) * unit + unit - 1
     return seal(TABLE_NUMBERS[table.name], sequence, len(times), raw_bytes, b"".join(parts), first, last)
-
-
-def map_head(keys: int) -> bytes:
-    """Return the first byte of a CBOR map of *keys* keys, fewer than 24."""
-    return bytes([0xA0 | keys])

@@ -10,16 +10,14 @@ import struct
 import zlib
 from typing import Any
 
-import cbor2
-
 from edgebroker import __version__
+from edgebroker.cbor import CborReader, CborRules, encode_cbor, read_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
 from edgebroker.log_schema import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
 
 from . import columns
-from .body import LIST_VALUES, read_body
 
 MAGIC = b"\x89EDL\r\n\x1a\n"  # like PNG's: detects a transfer that stripped the eighth bit or changed line ends
 VERSION = 1
@@ -37,14 +35,21 @@ MAY_BE_HEAD = re.compile(BLOCK_MARK + rb"(?=.{10}\0\0.{3}\0.{3}\0)", re.DOTALL)
 """Matches block heads with plausible numbers of rows and bytes: decoding the head at each mark would take 0.7 us."""
 CRC = struct.Struct("<I")
 BLOCK_HEAD_BYTES = BLOCK_HEAD.size + CRC.size
-INDEX_VALUES = 6 + 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six wide numbers
+LIST_VALUES = 4  # creating a list or a map takes as long as so many values
+INDEX_VALUES = 6 + LIST_VALUES + 1  # a block's entry in the footer: a list of six numbers
 BLOCK_BYTES_MIN = BLOCK_HEAD_BYTES + 8  # the least output of zlib
 LEVEL = 6  # of zlib
 
 HEADER_BYTES_MAX = 64 * KIB  # node name, boot id and a few numbers; 200 bytes are usual
 RAW_BYTES_MAX = 8 * MIB  # a block before compression: a recording of one large message comes near
 UNFOLDED_BYTES_MAX = 2_176 * KIB  # the writer's blocks have at most 2,100 KiB, whatever the rows
-TEXT_SPACE_MAX = 2_304 * KIB  # memory of the texts of a body, four bytes a character; the writer's need 2.1 MiB
+# The longest text is a subscription: a topic of 65,535 bytes after a filter of 2 KiB, percent-encoded, which may be
+# twice as long in canonical spelling.
+TEXT_BYTES_MAX = 128 * KIB
+# Characters in the texts of a body; the writer's have 525 Ki. Python stores each character in as many bytes as the
+# widest of its text: 3.4 MiB of ASCII with one emoji took 24 MiB.
+CHARACTERS_MAX = 576 * KIB
+RECORDED_CHARACTERS_MAX = RAW_BYTES_MAX // 4
 PLANE_BYTES_MAX = 512 * KIB  # byte strings of a body: 16 columns of 4,096 numbers of 64 bits
 UNFOLDING_MAX = 32  # expansion of larger blocks of a delivery log; 5 to 10 are usual
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of incompressible data
@@ -107,7 +112,7 @@ class Footer:
 
 def encode_header(header: LogHeader) -> bytes:
     """Return the first bytes of a file."""
-    text = cbor2.dumps(header_map(header))
+    text = encode_cbor(header_map(header))
     head = FILE_HEAD.pack(MAGIC, VERSION, 0, len(text)) + text
     return head + CRC.pack(zlib.crc32(head))
 
@@ -124,7 +129,10 @@ def decode_header(data: bytes) -> tuple[LogHeader, int] | None:
         return None
     if version > VERSION:
         raise LogDamaged(f"delivery log of version {version}; this program reads up to version {VERSION}")
-    header = header_of(decode_cbor(data[FILE_HEAD.size : end]))
+    try:
+        header = header_of(read_cbor(data[FILE_HEAD.size : end]))
+    except ValueError:
+        return None
     return None if header is None else (header, end + CRC.size)
 
 
@@ -142,14 +150,6 @@ def header_of(value: object) -> LogHeader | None:
     if any(type(known[name]) is not type(getattr(plain, name)) for name in known):
         return None
     return LogHeader(**known)
-
-
-def decode_cbor(text: bytes) -> object:
-    """Decode *text*; None if it is not CBOR. cbor2 raises many kinds of exceptions for hostile input."""
-    try:
-        return cbor2.loads(text)
-    except Exception:
-        return None
 
 
 def frame(table: int, sequence: int, rows: int, raw: bytes, t_first_us: int, t_last_us: int) -> bytes:
@@ -200,9 +200,18 @@ def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, 
     entries_max = ENTRIES_MAX - 2 * max(0, head.rows - ROWS_OURS)
     values_max = values_max or VALUES_MAX + min(VALUES_PER_ROW_MAX * head.rows, entries_max)
     is_recorded = RECORDED <= head.table < FOOTER
-    texts_max, bytes_max = (RAW_BYTES_MAX, RAW_BYTES_MAX) if is_recorded else (TEXT_SPACE_MAX, PLANE_BYTES_MAX)
+    rules = CborRules(
+        depth_max=8,  # a footer is a map with a list of lists
+        values_max=values_max,
+        container_cost=LIST_VALUES,
+        has_indefinite=False,
+        others=None,
+        text_bytes_max=TEXT_BYTES_MAX,
+        characters_max=RECORDED_CHARACTERS_MAX if is_recorded else CHARACTERS_MAX,
+        octets_max=RAW_BYTES_MAX if is_recorded else PLANE_BYTES_MAX,
+    )
     try:
-        value = read_body(raw, values_max, texts_max, bytes_max)
+        value = CborReader(raw, rules).whole()
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -234,7 +243,7 @@ def encode_footer(header: LogHeader, blocks: list[tuple[int, BlockHead]], offset
     """
     index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
     mark = {"final": True} if final else {}
-    raw = cbor2.dumps({"header": header_map(header), "blocks": index, **mark})
+    raw = encode_cbor({"header": header_map(header), "blocks": index, **mark})
     first = min((b.t_first_us for _, b in blocks), default=header.t_us)
     last = max((b.t_last_us for _, b in blocks), default=header.t_us)
     where = struct.pack("<Q", offset)

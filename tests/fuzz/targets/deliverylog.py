@@ -11,7 +11,6 @@ import cbor2
 from edgebroker.errors import LogDamaged
 from edgebroker.log_schema import DELIVERY, ColumnType, Fate, TraceParent
 from edgebroker.storage.deliverylog import format as edl
-from edgebroker.storage.deliverylog.body import TEXT_BYTES_MAX
 from edgebroker.storage.deliverylog.reader import LogCorruption, iter_blocks, read_header, read_segment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
@@ -205,10 +204,10 @@ LOG_BOMBS = {
     "a wide text of 2.1 MiB": lambda: bomb_log(b"\xa1\x61x" + wide_text(MOST)),
     "a wide key": lambda: bomb_log(b"\xa1" + wide_text(MOST) + b"\0"),
     "a wide text in the footer": lambda: with_footer(b"\xa1\x61x" + wide_text(MOST)),
-    "wide texts in lists": lambda: bomb_log(b"\xa1\x61x" + listed(5, wide_text(TEXT_BYTES_MAX)) + b""),
+    "wide texts in lists": lambda: bomb_log(b"\xa1\x61x" + listed(5, wide_text(edl.TEXT_BYTES_MAX)) + b""),
     "wide texts of 65,535 bytes": lambda: bomb_log(b"\xa1\x61x" + listed(33, b"\x79" + wide_text(65_535)[3:])),
     "wide texts of 255 bytes": lambda: bomb_log(b"\xa1\x61x" + listed(8_000, b"\x78" + wide_text(255)[4:]), 4_096),
-    "wide texts in the footer": lambda: with_footer(b"\xa1\x61x" + listed(20, wide_text(TEXT_BYTES_MAX))),
+    "wide texts in the footer": lambda: with_footer(b"\xa1\x61x" + listed(20, wide_text(edl.TEXT_BYTES_MAX))),
     "wide texts, zeroes and numbers": lambda: bomb_log(
         full_rows(
             8_192,

@@ -9,8 +9,8 @@ from typing import Any
 
 import cbor2
 
-from edgebroker.filters import cbor
-from edgebroker.filters.cbor import read_cbor
+from edgebroker import cbor
+from edgebroker.cbor import read_cbor
 from edgebroker.filters.payloads import NOTHING, payload_tree, value_of
 from edgebroker.filters.sparkplug import Births, sparkplug_tree
 from edgebroker.predicate import COMPOSITE

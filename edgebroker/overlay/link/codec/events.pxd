@@ -1,7 +1,7 @@
 # C types for events.py; the meaning is there.
 cimport cython
 
-from edgebroker.overlay.link.codec.cbor cimport StrictCborReader
+from edgebroker.cbor cimport CborReader
 
 
 cdef class Flow:
@@ -46,7 +46,7 @@ cdef class FlowReader:
     cdef public object service
 
     @cython.locals(slot=object, flow=Flow, step=object, delay=object)
-    cpdef object read(self, StrictCborReader reader, Py_ssize_t size)
+    cpdef object read(self, CborReader reader, Py_ssize_t size)
     @cython.locals(flow=Flow)
     cdef Flow _changed(self, object slot, dict changes)
 

@@ -18,12 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-import cbor2
-
+from edgebroker.cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, CborReader, encode_cbor, head
 from edgebroker.errors import TopicInvalid
 from edgebroker.header import EventHeader
 from edgebroker.limits import TOPIC_BYTES_MAX, USER_PROPERTIES_MAX
-from edgebroker.overlay.link.codec.cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, StrictCborReader, head
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.messages import EventSeries, Forward
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -147,7 +145,7 @@ class FlowWriter:
                 _signed(delay),
                 head(BYTES, len(forward.payload)),
                 forward.payload,
-                cbor2.dumps(told),
+                encode_cbor(told),
             )
         )
 
@@ -208,7 +206,7 @@ class FlowReader:
         self.service = int(TrafficClass.LIVE)
         """The class of the event read last."""
 
-    def read(self, reader: StrictCborReader, size: int) -> Forward | EventSeries:
+    def read(self, reader: CborReader, size: int) -> Forward | EventSeries:
         """Decode the event or series in *reader*, behind the head of its array of *size* items. Raises FrameBroken."""
         slot = reader.unsigned()
         step = reader.integer()

@@ -18,15 +18,13 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
 
-import cbor2
-
+from edgebroker.cbor import UNSIGNED, CborReader, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import KIB, PACKET_BYTES_MAX
 from edgebroker.overlay.link.class_queue import event_of
-from edgebroker.overlay.link.codec.cbor import UNSIGNED, StrictCborReader
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import STEADY, FlowReader
-from edgebroker.overlay.link.codec.messages import Steps, steps_alone, steps_of_body
+from edgebroker.overlay.link.codec.messages import LINK_CBOR, Steps, steps_alone, steps_of_body
 from edgebroker.overlay.messages import INTERESTS_AT_ONCE, Announce, EventSeries, Message, Withdraw
 from edgebroker.overlay.traffic_class import TrafficClass
 
@@ -109,7 +107,7 @@ Item: TypeAlias = Message | NumberedMessage | PartialMessage | LinkSignal
 
 def signal_item(kind: SignalCode, *values: Any) -> bytes:
     """Return the item of a signal."""
-    return cbor2.dumps([int(kind), *values])
+    return encode_cbor([int(kind), *values])
 
 
 class FrameWriter:
@@ -156,7 +154,7 @@ class FrameReader:
         self._inflate = zlib.decompressobj(_WINDOW_BITS) if inflates else None
         self._flows = FlowReader()
         self._buffer = bytearray()
-        self._frame: StrictCborReader | None = None
+        self._frame: CborReader | None = None
         """The frame that is being decoded, inflated."""
         self._parts: dict[TrafficClass, bytearray] = {}
         self._steps: Steps[tuple[Message, TrafficClass]] | None = None
@@ -190,7 +188,7 @@ class FrameReader:
             left = self._read(self._frame, items, left)
         self.has_more = left <= 0
 
-    def _next_frame(self) -> StrictCborReader | None:
+    def _next_frame(self) -> CborReader | None:
         """Return the items of the next frame, if it is complete."""
         buffer = self._buffer
         if len(buffer) < HEAD_BYTES:
@@ -204,7 +202,7 @@ class FrameReader:
             return None
         body = bytes(buffer[HEAD_BYTES:end])
         del buffer[:end]
-        return StrictCborReader(self._inflated(body) if is_deflated else body)
+        return CborReader(self._inflated(body) if is_deflated else body, LINK_CBOR)
 
     def _inflated(self, body: bytes) -> bytes:
         if self._inflate is None:
@@ -218,7 +216,7 @@ class FrameReader:
             raise FrameBroken(f"a frame of {len(body)} bytes inflates to more than {limit}, or ends the stream")
         return whole
 
-    def _read(self, reader: StrictCborReader, items: list[Item], left: int) -> int:
+    def _read(self, reader: CborReader, items: list[Item], left: int) -> int:
         """Decode at most *left* items of a frame. Returns how many more may be decoded; the frame itself counts
         as one.
         """
@@ -235,7 +233,7 @@ class FrameReader:
             if body[reader.at] >> 5 == UNSIGNED:
                 event = flows.read(reader, size)
                 if size != STEADY:
-                    left -= reader.items >> 4
+                    left -= reader.values >> 4
                 if isinstance(event, EventSeries) or event.qos == 0:
                     items.append(event)
                 else:

@@ -16,14 +16,12 @@ from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Any, Final, TypeAlias, TypeVar
 
-import cbor2
-
+from edgebroker.cbor import NULL, UNSIGNED, CborReader, CborRules, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
 from edgebroker.interest import Interest
 from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX, TOPIC_BYTES_MAX
 from edgebroker.overlay.link.codec import messages
-from edgebroker.overlay.link.codec.cbor import NULL, UNSIGNED, StrictCborReader
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
 from edgebroker.overlay.messages import (
@@ -50,6 +48,28 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Pattern, ValueType, kind_of
 from edgebroker.topics import TopicFilter
 
+VALUES_MAX: Final = 16_384
+"""Values inside one item. The longest interest that a filter makes has a third of that, the changed fields of an event
+at most 6,200. So many take 3 ms to read; as many as 64 KiB hold took 17.
+"""
+
+
+def link_cbor(values_max: int) -> CborRules:
+    """The part of CBOR that gateways use between each other, with at most *values_max* values in one item: no tags but
+    bignums, no indefinite lengths, no simple values but false, true and null.
+    """
+    return CborRules(
+        depth_max=12,  # a list of interests, each with tests, each with intervals, is seven deep
+        values_max=values_max,
+        keys=(int, str),
+        is_unique=True,
+        map_max=64,  # no map has as many keys; so few cannot be chosen to collide at a price
+        has_indefinite=False,
+        error=FrameBroken,
+    )
+
+
+LINK_CBOR: Final = link_cbor(VALUES_MAX)
 _LOW_CLOSED_BIT: Final = 1
 _HIGH_CLOSED_BIT: Final = 2
 PARTS_MAX: Final = FILTER_BYTES_MAX
@@ -181,13 +201,13 @@ class FieldCodec:
     """The encoding of one field."""
 
     write: Callable[[Any], Any]
-    steps: Callable[[StrictCborReader], Steps[Any]]
+    steps: Callable[[CborReader], Steps[Any]]
 
 
 def single(read: Callable[[Any], Any], write: Callable[[Any], Any] = _same) -> FieldCodec:
     """Return the codec of a field without lists; *read* gets its decoded value. Raises FrameBroken."""
 
-    def steps(reader: StrictCborReader) -> Steps[Any]:
+    def steps(reader: CborReader) -> Steps[Any]:
         yield from ()
         return read(reader.single())
 
@@ -199,9 +219,9 @@ def listed(read: Callable[[Any], Any], write: Callable[[Any], Any]) -> FieldCode
     FrameBroken.
     """
 
-    def steps(reader: StrictCborReader) -> Steps[Any]:
+    def steps(reader: CborReader) -> Steps[Any]:
         value = read(reader.item())
-        yield 1 + (reader.items >> 2)
+        yield 1 + (1 + reader.values >> 2)
         return value
 
     return FieldCodec(write, steps)
@@ -224,7 +244,7 @@ def each_of(field: FieldCodec) -> FieldCodec:
     def write(values: tuple[Any, ...]) -> list[Any]:
         return [field.write(value) for value in values]
 
-    def steps(reader: StrictCborReader) -> Steps[tuple[Any, ...]]:
+    def steps(reader: CborReader) -> Steps[tuple[Any, ...]]:
         values = []
         for _ in range(reader.array()):
             values.append((yield from field.steps(reader)))
@@ -237,7 +257,7 @@ def each_of(field: FieldCodec) -> FieldCodec:
 def optional(field: FieldCodec) -> FieldCodec:
     """Return the codec of *field* or None."""
 
-    def steps(reader: StrictCborReader) -> Steps[Any]:
+    def steps(reader: CborReader) -> Steps[Any]:
         if reader.data[reader.at : reader.at + 1] == NULL:
             reader.at += 1
             return None
@@ -281,14 +301,14 @@ def _write_message(message: Message) -> bytes:
     return alone(message, TrafficClass.LIVE, expires_in_ms)
 
 
-def _message_steps(reader: StrictCborReader) -> Steps[Message]:
+def _message_steps(reader: CborReader) -> Steps[Message]:
     octets = reader.single()
     if _kind_of(octets) == _KINDS[Relay]:
         raise FrameBroken("what is relayed is not relayed again inside")
     return (yield from steps_alone(octets))[0]
 
 
-def _forward_steps(reader: StrictCborReader) -> Steps[Message]:
+def _forward_steps(reader: CborReader) -> Steps[Message]:
     octets = reader.single()
     if _kind_of(octets) < 0:
         raise FrameBroken("an event is to be here, not another message")
@@ -298,7 +318,7 @@ def _forward_steps(reader: StrictCborReader) -> Steps[Message]:
 def _kind_of(value: Any) -> int:
     if type(value) is not bytes:
         raise FrameBroken(f"no message in a byte string: {shown(value)}")
-    reader = StrictCborReader(value)
+    reader = CborReader(value, LINK_CBOR)
     if not reader.array():
         raise FrameBroken("an empty message")
     return reader.integer()
@@ -308,7 +328,7 @@ def _write_advertisement(advertise: Advertise) -> list[Any]:
     return _fields_of(advertise, _FIELDS[Advertise])
 
 
-def _advertisement_steps(reader: StrictCborReader) -> Steps[Advertise]:
+def _advertisement_steps(reader: CborReader) -> Steps[Advertise]:
     return Advertise(*(yield from _fields_steps(reader, reader.array(), _FIELDS[Advertise])))
 
 
@@ -347,10 +367,10 @@ _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
 
 def body(message: Message, service: int) -> bytes:
     """Return the item of any message but an event: kind, class, fields."""
-    return cbor2.dumps([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
+    return encode_cbor([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
 
 
-def steps_of_body(reader: StrictCborReader, kind: int, size: int) -> Steps[tuple[Message, TrafficClass]]:
+def steps_of_body(reader: CborReader, kind: int, size: int) -> Steps[tuple[Message, TrafficClass]]:
     """Decode a message of *kind* in steps, from *reader* behind the kind: class and fields, *size* values in all."""
     message = _MESSAGES.get(kind)
     if message is None:
@@ -382,7 +402,7 @@ def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
 
 def steps_alone(data: bytes) -> Steps[tuple[Message, TrafficClass]]:
     """Decode the output of `alone` in steps."""
-    reader = StrictCborReader(data)
+    reader = CborReader(data, LINK_CBOR)
     size = reader.array()
     if not size or reader.at == len(data):
         raise FrameBroken("an empty message")
@@ -405,7 +425,7 @@ def _fields_of(message: Any, fields: tuple[FieldCodec, ...]) -> list[Any]:
     return [field.write(getattr(message, name)) for field, name in zip(fields, names, strict=True)]
 
 
-def _fields_steps(reader: StrictCborReader, size: int, fields: tuple[FieldCodec, ...]) -> Steps[list[Any]]:
+def _fields_steps(reader: CborReader, size: int, fields: tuple[FieldCodec, ...]) -> Steps[list[Any]]:
     if size != len(fields):
         raise FrameBroken(f"a message has {size} fields; its kind has {len(fields)}")
     values = []
