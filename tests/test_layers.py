@@ -61,7 +61,7 @@ CALLS_ALLOWED = {("edgebroker.dataclasses", "exec")}
 """Methods of dataclasses are compiled from a source that names fields alone, as the standard library does it."""
 
 STANDARD = sys.stdlib_module_names | {"_sha2"}  # which is in it from Python 3.12 on
-REQUIRED = frozenset({"cbor2", "click", "h11", "wsproto"})
+REQUIRED = frozenset({"click", "h11", "wsproto"})
 COMPILING = frozenset({"cpython", "cython", "libc"})
 """What only compiling needs."""
 OPTIONAL = frozenset({"orjson", "rich", "sqlite_utils", "psutil", "paho", "aiomqtt"})

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
-import cbor2
-
 from edgebridge.wire.properties import Properties
+from edgebroker.cbor import encode_cbor
 from edgebroker.instants import Duration, Instant
 
 UNSAFE = str.maketrans(dict.fromkeys("/+#\0", "_"))
@@ -40,7 +39,7 @@ class PayloadForm(Enum):
         JSON.
         """
         if self is PayloadForm.CBOR:
-            return cbor2.dumps(body)
+            return encode_cbor(body)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 

@@ -13,9 +13,8 @@ from time import monotonic_ns, time_ns
 from typing import Final, cast
 from uuid import uuid4
 
-import cbor2
-
 from edgebridge.wire.properties import PROPERTIES_BYTES_MAX, REPEATS_MAX, Properties, Property
+from edgebroker.cbor import encode_cbor, read_cbor
 from edgebroker.errors import LogDamaged
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import KIB, MIB
@@ -70,7 +69,7 @@ class RecordedMessage:
 def encode_properties(properties: Properties) -> bytes:
     """Returns those of *properties* that are recorded as a CBOR map; empty if there are none."""
     kept = {key: properties[name] for name, key in KEPT.items() if name in properties}
-    return cbor2.dumps(kept) if kept else b""
+    return encode_cbor(kept) if kept else b""
 
 
 def decode_properties(properties: bytes) -> Properties:
@@ -78,8 +77,8 @@ def decode_properties(properties: bytes) -> Properties:
     if not properties or len(properties) > PROPERTIES_BYTES_MAX:
         return {}
     try:
-        kept = cbor2.loads(properties)
-    except Exception:  # cbor2 raises many kinds of exception for hostile input
+        kept = read_cbor(properties)
+    except ValueError:
         return {}
     if not isinstance(kept, dict):
         return {}

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import cbor2
-
+from edgebroker.cbor import encode_cbor
 from edgebroker.errors import EdgebrokerError
 from edgebroker.filters import Extractor
 from edgelab.demo.subscriber_specs import SubscriberSpec
@@ -211,9 +210,9 @@ def _publication(record: dict[str, Any]) -> DevicePublication:
 
 
 def encoded(body: Any, form: str) -> bytes:
-    """*body* as the bytes that the device sent: compact UTF-8 JSON, or CBOR as cbor2 writes it."""
+    """*body* as the bytes that the device sent: compact UTF-8 JSON, or CBOR."""
     if form == "cbor":
-        return cbor2.dumps(body)
+        return encode_cbor(body)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 

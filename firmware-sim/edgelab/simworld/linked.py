@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final, Protocol
 
-import cbor2
-
+from edgebroker.cbor import read_cbor
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.log_schema import Cause
@@ -297,7 +296,7 @@ class LinkedGateway:
         """The journal port of its links."""
         lsn = self.journal.append(record, self.simulation.now)
         if record[0] == LinkRecordKind.RESERVED:
-            self._reserving.append((lsn, *cbor2.loads(record[1:])))
+            self._reserving.append((lsn, *read_cbor(record[1:])))
         return lsn
 
     def lose_disk(self) -> None:
