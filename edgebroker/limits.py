@@ -94,3 +94,6 @@ JOURNAL_BATCH_RECORDS = 2_000  # records of one commit; framing them blocks ever
 JOURNAL_LARGE_BYTES = 1 * MIB  # a larger message is accepted only if the disk has room for a segment of its size
 JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it no message is accepted; recovery reads 100 MB in 2 s at most
 JOURNAL_QUARANTINE_FILES_MAX = 16  # damaged segments that are kept for the operator to inspect: 128 MiB
+
+# -- files of the operator (docs/settings.md) ------------------------------------------------------------------------
+OPERATOR_FILE_BYTES_MAX = 1 * MIB  # settings, users, rules have 1 to 300 KiB; 1 MiB of hard conditions is read in 20 s

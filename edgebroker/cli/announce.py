@@ -21,6 +21,7 @@ from edgebroker.cli.client_options import ClientOptions, client_options, client_
 from edgebroker.cli.mqtt_client import connect
 from edgebroker.cli.parameters import ExistingPath
 from edgebroker.errors import TopicInvalid
+from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 from edgebroker.topics import parse_topic_name
 
 KINDS: Final = ("sensor", "binary_sensor")
@@ -170,9 +171,6 @@ def check_table(table: object, known: Mapping[str, type], where: str, needed: tu
         raise Refused(f"{where}: id is {identifier!r}; write 1 to 64 letters, digits, '_' and '-'")
 
 
-FILE_BYTES_MAX = 1 << 20
-
-
 @click.command("announce", short_help="Announce devices to Home Assistant.")
 @click.argument("file", type=ExistingPath(dir_okay=False))
 @client_options
@@ -197,8 +195,8 @@ def command(file: Path, prefix: str, withdraw: bool, dry_run: bool, as_json: boo
 
 def read(file: Path) -> dict[str, Any]:
     """Returns the content of a TOML file. Raises Refused."""
-    if file.stat().st_size > FILE_BYTES_MAX:
-        raise Refused(f"{file} has more than {FILE_BYTES_MAX:,} bytes")
+    if file.stat().st_size > OPERATOR_FILE_BYTES_MAX:
+        raise Refused(f"{file} has more than {OPERATOR_FILE_BYTES_MAX:,} bytes")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -21,6 +21,7 @@ from edgebridge.session.passwordfile import (
 )
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
 from edgebroker.cli.parameters import WordChoice
+from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 from edgebroker.runtime.private_files import is_open_to_others, read_private, replace_private
 
 
@@ -138,7 +139,10 @@ def _make_user(name: str, password: str, kind: str, scram: bool) -> User:
 def _replace(file: Path, users: PasswordFile) -> None:
     if is_open_to_others(file):
         click.echo(f"{file} was readable by everybody; now it is not", err=True)
-    replace_private(file, str(users))
+    text = str(users)
+    if len(text.encode()) > OPERATOR_FILE_BYTES_MAX:
+        raise PasswordInvalid(f"{file} would have more than {OPERATOR_FILE_BYTES_MAX:,} bytes, which no gateway reads")
+    replace_private(file, text)
 
 
 def _check_known(users: PasswordFile, user: str) -> None:

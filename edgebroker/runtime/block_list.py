@@ -12,7 +12,7 @@ from typing import Final
 
 from edgebridge.frontend.handlers.connect import Ban
 from edgebroker.instants import SECOND, Instant
-from edgebroker.runtime.private_files import FileUnusable, read_private, replace_private, set_aside
+from edgebroker.runtime.private_files import FileUnusable, read_own_json, replace_private, set_aside
 
 BLOCK_LIST_FILE: Final = "blocked.json"
 """In the data folder. Deleting it while the gateway is off unblocks all clients."""
@@ -69,7 +69,7 @@ class BlockListFile:
 
 
 def _read(file: Path) -> list[dict[str, str | int]]:
-    entries = json.loads(read_private(file))
+    entries = read_own_json(file)
     if not isinstance(entries, list):
         raise ValueError("it is no list")
     return entries

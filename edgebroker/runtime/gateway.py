@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from edgebroker.runtime.peers.membership import FederationMembership
     from edgebroker.runtime.peers.peers import PeerManager
     from edgebroker.storage.deliverylog.writer import DeliveryLog
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 LOG_EVERY_S = 1.0  # what a power cut may take of the log, at most, and how often the disk is asked
 ANCHOR_EVERY: Duration = MINUTE  # so soon it is noticed that the wall clock was set
@@ -262,8 +265,17 @@ class Gateway:
         assert self.reloader is not None, "the gateway has started"
         return await self.reloader.apply(settings)
 
+    async def _load(self, load: Callable[[S, Callable[[str], None]], T], section: S) -> T:
+        """Run *load*, which reads and parses the files of *section*, on a worker thread; the loop logs its lines."""
+        loop = asyncio.get_running_loop()
+
+        def tell(line: str) -> None:
+            loop.call_soon_threadsafe(self._tell, line)
+
+        return await asyncio.to_thread(load, section, tell)
+
     async def _prepare_access(self, settings: Settings) -> PreparedChange:
-        access = load_access(settings.access, self._tell)
+        access = await self._load(load_access, settings.access)
 
         def commit() -> Iterator[str]:
             yield from what_differs(self.frontend.authenticator.access, access)
@@ -301,7 +313,7 @@ class Gateway:
     async def _prepare_http(self, settings: Settings) -> PreparedChange:
         from edgebroker.runtime.http.auth import load_http_access
 
-        access = load_http_access(settings.http, self._tell)
+        access = await self._load(load_http_access, settings.http)
 
         def commit() -> Iterator[str]:
             if self._http is not None:

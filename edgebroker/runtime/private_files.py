@@ -5,18 +5,20 @@ A file that cannot be parsed is kept under the suffix `.damaged` while a new one
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from edgebroker.errors import SettingsInvalid
+from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 
 PRIVATE: Final = 0o600
-BYTES_MAX: Final = 64 << 20  # 100,000 users take 30 MiB
+OWN_FILE_BYTES_MAX: Final = 64 << 20  # of a file that the gateway itself writes; usual ones have some KiB
 
 
 class FileUnusable(SettingsInvalid):
@@ -31,19 +33,19 @@ class FileUnreadable(FileUnusable):
         self.problem = Problem(str(path), line, "", reason, remedy)
 
 
-def read_bytes(path: Path, may_wait: bool = False) -> bytes:
-    """Returns the content of a file. Raises FileUnreadable if it is missing, too large or, unless *may_wait*, a
-    pipe.
+def read_bytes(path: Path, may_wait: bool = False, bytes_max: int = OPERATOR_FILE_BYTES_MAX) -> bytes:
+    """Returns the content of a file. Raises FileUnreadable if it is missing, has more than *bytes_max* bytes, or is a
+    pipe; with *may_wait* it may be one, and the call blocks until somebody has written to it.
     """
     try:
         with open(path, "rb", opener=None if may_wait else _open_nonblocking) as file:
             if not may_wait and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 raise FileUnreadable(path, 0, "is a pipe", "name a file: it is read again at every reload")
-            data = file.read(BYTES_MAX + 1)
+            data = file.read(bytes_max + 1)
     except OSError as error:
         raise FileUnreadable(path, 0, f"cannot be read: {error.strerror}", remedy_for(error)) from error
-    if len(data) > BYTES_MAX:
-        raise FileUnreadable(path, 0, f"has more than {BYTES_MAX:,} bytes", "it is perhaps another file")
+    if len(data) > bytes_max:
+        raise FileUnreadable(path, 0, f"has more than {bytes_max:,} bytes", "it is perhaps another file")
     return data
 
 
@@ -55,6 +57,11 @@ def read_private(path: Path, may_wait: bool = False) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FileUnreadable(path, line, "is not UTF-8", "save it as UTF-8 text") from error
+
+
+def read_own_json(path: Path) -> Any:
+    """Returns the value in a JSON file that the gateway itself wrote. Raises FileUnreadable, ValueError."""
+    return json.loads(read_bytes(path, bytes_max=OWN_FILE_BYTES_MAX))
 
 
 def _open_nonblocking(path: str, flags: int) -> int:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
 
+from edgebridge.session.access import AccessPolicy
 from edgebroker.cli.reload import command
 from edgebroker.errors import SettingsInvalid
+from edgebroker.runtime.access_files import load_access
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.reload import PreparedChange, Reloader, ReloadOutcome, differences
 from edgebroker.runtime.settings import KEYS, Settings
 from edgebroker.runtime.settings.schema import Activation
+from edgebroker.runtime.settings.sections import AccessSettings
 
 BEFORE = '[limits]\ninflight_max = 7\n[[listener]]\nport = 7\n[[listener]]\nport = 8\nname = "web"\n'
 AFTER = (
@@ -169,3 +174,27 @@ def test_the_command_exits_as_the_gateway_reports_the_outcome(
     monkeypatch.setattr("edgebroker.cli.reload.post_json", lambda endpoint, path: reply)
     result = CliRunner().invoke(command, ["--http", "9883", "--json"])
     assert (result.exit_code, json.loads(result.stdout)) == (code, reply)
+
+
+def test_the_loop_turns_while_the_files_of_a_reload_are_read(tmp_path: Path) -> None:
+    settings = Settings.parse('[listener]\nport = 0\n[access]\nacl_file = "rules"\n', "f.toml", tmp_path)
+    (tmp_path / "rules").write_text("topic a\n")
+    has_turned, lines = threading.Event(), list[str]()
+
+    def load(section: AccessSettings, tell: Callable[[str], None]) -> AccessPolicy:
+        assert has_turned.wait(10)
+        return load_access(section, tell)
+
+    async def play() -> ReloadOutcome:
+        gateway = Gateway(settings, lines.append)
+        await gateway.start()
+        lines.clear()
+        with patch("edgebroker.runtime.gateway.load_access", load):
+            asyncio.get_running_loop().call_later(0.05, has_turned.set)
+            outcome = await gateway.reload(settings)
+        await gateway.stop()
+        return outcome
+
+    (tmp_path / "rules").chmod(0o644)
+    assert not asyncio.run(play()).problems
+    assert [line for line in lines if "chmod o-r" in line] == lines[:1], "the loop has logged what the thread reported"

@@ -261,8 +261,8 @@ class BridgeManager:
     async def prepare(self, settings: Settings) -> PreparedChange:
         """Prepares the bridges of new *settings*. A bridge that is invalid in them stays as it is."""
         async with self._change_lock:  # a change that is being saved is not in `added` yet
-            before, loaded = frozenset(self.added), load_added(self.folder)
-        plans = self._planner.plan_all(settings, loaded)
+            before, loaded = frozenset(self.added), await asyncio.to_thread(load_added, self.folder)
+        plans = await asyncio.to_thread(self._planner.plan_all, settings, loaded)
         self._set_duplicates_aside(plans)
         effective = self._effective_settings(settings, plans)
         listed = bridge_names(settings)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from edgebridge.bridge.budget import BudgetRecord, LocalTime
 from edgebroker.runtime.leftover_bridges import ADDED_FILE, STATE_FILE
 from edgebroker.runtime.operator_log import Level, OperatorLog
-from edgebroker.runtime.private_files import FileUnusable, read_bytes, read_private, replace_private, set_aside
+from edgebroker.runtime.private_files import FileUnusable, read_own_json, replace_private, set_aside
 from edgebroker.runtime.settings import SECTIONS, Problem, Settings, SettingsRefused
 from edgebroker.runtime.settings.bridge_section import BridgeSettings
 from edgebroker.runtime.settings.problems import InvalidEntry
@@ -28,7 +28,7 @@ from edgebroker.runtime.settings.toml import toml_value
 def paused_in(folder: Path | None) -> frozenset[str]:
     """Returns the bridges that an operator has paused, as far as the file can be read; changes nothing."""
     try:
-        known = {} if folder is None else json.loads(read_private(folder / STATE_FILE))
+        known = {} if folder is None else read_own_json(folder / STATE_FILE)
         return frozenset(name for name, one in known.items() if one.get("paused") is True)
     except (FileUnusable, OSError, ValueError, AttributeError):
         return frozenset()
@@ -142,7 +142,7 @@ class BridgeStateFile:
 
     def _load(self, file: Path) -> None:
         try:
-            for name, entries in json.loads(read_private(file)).items():
+            for name, entries in read_own_json(file).items():
                 if entries.get("paused") is True:
                     self._paused.add(name)
                 if entries.get("private") is True:
@@ -279,7 +279,7 @@ class BudgetStore:
 
 def _read(file: Path) -> dict[str, BudgetRecord]:
     """Reads the file. Raises ValueError, TypeError, KeyError and others if it is damaged."""
-    entries: dict[str, Any] = json.loads(read_bytes(file))
+    entries: dict[str, Any] = read_own_json(file)
     return {
         name: BudgetRecord(*(int(entry[field]) for field in BudgetRecord._fields)) for name, entry in entries.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -44,7 +45,7 @@ class Listeners:
         Raises SettingsRefused, CannotListen; then nothing has changed.
         """
         wanted = settings.listeners
-        loaded = load_all(wanted)
+        loaded = await asyncio.to_thread(load_all, wanted)
         identities = ListenerSettings.identities
         present = dict(zip(identities([listener.settings for listener in self._open]), self._open, strict=True))
         kept = identities(wanted)

@@ -151,7 +151,7 @@ class PeerManager:
         before = self.membership
         if settings.overlay != self._settings or settings.node.name != before.name:
             return PreparedChange(lambda: ())  # other files are read at the next start
-        change = prepare_change(before, settings)
+        change = await asyncio.to_thread(prepare_change, before, settings)
 
         def commit() -> Iterator[str]:
             tls, new_tls = before.tls, change.membership.tls

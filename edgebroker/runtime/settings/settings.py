@@ -78,12 +78,11 @@ class Settings:
     def parse(cls, text: str, file: str, folder: Path, apart: bool = False, is_own: bool = False) -> Settings:
         """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
         # TOML: 0.4 MiB that a gateway without a file need not hold
-        from edgebroker.runtime.settings.reading import SIGNS_MAX, read_sections
+        from edgebroker.runtime.settings.reading import read_sections
 
         aside: list[InvalidEntry] | None = [] if apart else None
         warnings: list[Problem] = []
-        signs_max = None if is_own else SIGNS_MAX
-        sections = read_sections(SECTIONS, text, file, folder, aside, signs_max, is_own, warnings)
+        sections = read_sections(SECTIONS, text, file, folder, aside, is_own, warnings)
         parts = {SECTIONS[name].attribute: values for name, values in sections.items()}
         settings = cls(**parts, aside=tuple(aside or ()), warnings=tuple(warnings))
         if taken := list(settings._taken_ports()):
