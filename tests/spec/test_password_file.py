@@ -17,6 +17,7 @@ from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, User,
 from edgebridge.session.passwordhash import HashInvalid, Pbkdf2, SaltedSha512, Scrypt, read_password_hash
 from edgebridge.session.scram import ScramSecret, SecretInvalid, saslprep
 from edgebroker.cli import main
+from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 
 MOSQUITTO_PASSWD = shutil.which("mosquitto_passwd")
 SALT = bytes(range(16))
@@ -108,7 +109,7 @@ def test_saslprep_prohibits(given: str) -> None:
         ("anna:$scrypt$ln=14,r=8,p=1$AAAA$AAAA", "the key has 3 bytes; at least 16 are hard to guess"),
         (f"anna:{WEAK}:scram", "a SCRAM secret is written $scram-sha-256$"),
         (f"anna:{WEAK}:$scram-sha-256$i=1$AAAA$AAAA$AAAA", "has 4,096 to 10,000,000 iterations, not 1"),
-        ("anna:" + "x" * 5_000, "the line has 5,005 characters"),
+        (f"anna:{WEAK}:$scram-sha-256$i=4096${'A' * 2_000}$AAAA$AAAA", "its salt 1 to 1,024"),
     ],
 )
 def test_a_bad_line_is_a_problem_and_opens_to_nobody(line: str, reason: str) -> None:
@@ -327,3 +328,11 @@ def test_mosquitto_passwd_writes_what_we_read(tmp_path: Path) -> None:
 def test_a_hash_is_read_as_a_whole() -> None:
     with pytest.raises(HashInvalid):
         read_password_hash(WEAK + "$")
+
+
+def test_the_command_writes_no_file_that_a_gateway_would_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text("#" * (OPERATOR_FILE_BYTES_MAX - 50))
+    done = run(file, "anna", "--stdin", given="secret\n")
+    assert (done.exit_code, "would have more than 1,048,576 bytes" in done.output) == (2, True)
+    assert file.stat().st_size == OPERATOR_FILE_BYTES_MAX - 50

@@ -22,9 +22,8 @@ from edgebroker.filters import Filter
 from edgebroker.names import most_alike
 from edgebroker.topics import TopicFilter
 
-RULES_MAX: Final = 50_000  # about 600 bytes each: 30 MiB
 TOKEN_RULES_MAX: Final = 64  # a client brings them along; so many make a token of about 3,000 bytes
-PROBLEMS_MAX: Final = 20  # told at once; a file of another kind has one in each line
+PROBLEMS_MAX: Final = 20  # reported at once; a file of another format has one in each line
 WHERE: Final = " where "
 ANONYMOUS_USER: Final = ""
 """The user of clients that proved to be nobody in particular."""
@@ -123,8 +122,6 @@ class Acl:
                 problems.append(LineError(number, *wrong.args))
             if len(problems) >= PROBLEMS_MAX:
                 break
-        if sum(map(len, users.values())) + len(patterns) > RULES_MAX:
-            problems.append(LineError(1, f"the file has more than {RULES_MAX:,} rules"))
         if problems:
             raise AclInvalid(problems)
         return cls({name: _denials_first(rules) for name, rules in users.items()}, _denials_first(patterns))

@@ -28,6 +28,7 @@ SCRAM_ITERATIONS: Final = 32_768
 """Paid by the client at each authentication: 8 ms on a PC. RFC 7677 asks for 4,096 at least and hopes for 15,000."""
 SCRAM_ITERATIONS_MIN: Final = 4_096
 SCRAM_ITERATIONS_MAX: Final = 10_000_000
+SALT_BYTES_MAX: Final = 1_024  # clients receive it; ours have 16
 SCRAM_PREFIX: Final = "$scram-sha-256$"
 _PROHIBITED: Final = (  # RFC 4013 section 2.3
     stringprep.in_table_c12,
@@ -80,8 +81,9 @@ class ScramSecret:
             salt, stored, server = (b64decode(part, validate=True) for part in parts[1:])
         except (binascii.Error, ValueError):
             raise SecretInvalid("a part of the SCRAM secret is no base64") from None
-        if not salt or len(stored) != 32 or len(server) != 32:
-            raise SecretInvalid("StoredKey and ServerKey of a SCRAM secret have 32 bytes, its salt at least 1")
+        if not 1 <= len(salt) <= SALT_BYTES_MAX or len(stored) != 32 or len(server) != 32:
+            why = f"StoredKey and ServerKey of a SCRAM secret have 32 bytes, its salt 1 to {SALT_BYTES_MAX:,}"
+            raise SecretInvalid(why)
         return cls(iterations, salt, stored, server)
 
     def __str__(self) -> str:

@@ -28,7 +28,6 @@ from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 TOKEN_BYTES_MAX: Final = 4_096  # one with TOKEN_RULES_MAX rules has about 3,000
 KEY_BYTES_MIN: Final = 32  # as long as the digest (RFC 7518 section 3.2)
 KEY_BYTES_MAX: Final = 1_024
-KEYS_MAX: Final = 100
 CLOCK_IS_SET_AFTER_S: Final = CLOCK_IS_SET_AFTER // SECOND
 """A gateway whose clock says less would take tokens that expired long ago."""
 NOT_BEFORE_GRACE_S: Final = 60  # clocks of two machines differ by so much without anybody noticing
@@ -87,9 +86,6 @@ class TokenKeys:
             if name in keys:
                 twice.add(name)
                 add_line_error(problems, number, f"the key {name} stands twice", "neither holds: delete one")
-            elif len(keys) >= KEYS_MAX:
-                add_line_error(problems, number, f"more than {KEYS_MAX} keys")
-                break
             keys.setdefault(name, key)
         return cls({name: key for name, key in keys.items() if name not in twice}, tuple(problems))
 
