@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from edgebroker.errors import EdgebrokerError
-from edgebroker.limits import MIB
-
-FILE_BYTES_MAX: Final = 1 * MIB  # the commented example has 36 KiB; a larger file is something else
-FILES_MAX: Final = 1_000  # of all include_dir together
+from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 
 SECRETS: Final = ("password", "remote_password", "local_password", "bridge_psk")
 """Options whose values are shown to nobody."""
@@ -47,11 +44,11 @@ def read_lines(path: Path) -> list[ConfLine]:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+            data = file.read(OPERATOR_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfUnreadable(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise ConfUnreadable(f"{path}: has more than {FILE_BYTES_MAX:,} bytes")
+    if len(data) > OPERATOR_FILE_BYTES_MAX:
+        raise ConfUnreadable(f"{path}: has more than {OPERATOR_FILE_BYTES_MAX:,} bytes")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -73,8 +70,6 @@ def included_files(folder: Path) -> list[Path]:
         found = [path for path in folder.iterdir() if path.name.endswith(".conf")]
     except OSError as error:
         raise ConfUnreadable(f"{folder}: cannot be read: {error.strerror}") from error
-    if len(found) > FILES_MAX:
-        raise ConfUnreadable(f"{folder}: has more than {FILES_MAX:,} files")
     return sorted(found, key=lambda path: (path.name.lower(), path.name))
 
 

@@ -24,7 +24,7 @@ OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | BRIDGE
 
 INCLUDE: Final = "include_dir"
 NAME_MAX: Final = 40
-"""Characters; the longest option has 33. To look for what is near a name of 64 KiB takes seconds."""
+"""Characters; the longest option has 33, so no option is near a longer name."""
 FREE: Final = ("auth_opt_", "plugin_opt_")
 """What follows is the plug-in's own name."""
 
@@ -34,9 +34,6 @@ _OF_PLUGIN: Final = missing("plug-ins are not loaded")
 def rule_of(name: str) -> Rule | None:
     """The rule for an option; None if Mosquitto has none of that name."""
     return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
-
-
-HINTS_MAX: Final = 20  # a file in which more is unknown is none of Mosquitto, and each takes 1 ms
 
 
 @lru_cache(1_000)

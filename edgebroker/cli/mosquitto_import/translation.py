@@ -30,7 +30,7 @@ from edgebroker.cli.mosquitto_import.draft import (
 )
 from edgebroker.cli.mosquitto_import.limit_options import packet_sizes
 from edgebroker.cli.mosquitto_import.listener_options import ListenerTranslation, opens_default
-from edgebroker.cli.mosquitto_import.options import HINTS_MAX, INCLUDE, OverrideTable, nearest, rule_of
+from edgebroker.cli.mosquitto_import.options import INCLUDE, OverrideTable, nearest, rule_of
 from edgebroker.cli.mosquitto_import.security_options import anonymous, for_all
 from edgebroker.cli.mosquitto_import.store_options import persistence
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
@@ -143,7 +143,6 @@ def _taken(
     """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
     taken: list[tuple[ConfLine, LineVerdict | None]] = []
     context = ConfContext(draft.default_listener)
-    unknown = 0
     for line in read_lines(path):
         if line.name == INCLUDE and is_main:
             taken += _included(draft, overriding, line)
@@ -152,9 +151,7 @@ def _taken(
             context.listener.is_used = True
         try:
             rule = rule_of(line.name)
-            if rule is None:
-                unknown += 1
-            found = _unknown(line, unknown <= HINTS_MAX) if rule is None else rule(draft, context, line)
+            found = _unknown(line) if rule is None else rule(draft, context, line)
         except ValueUnusable as error:
             found = LineVerdict(line, VerdictKind.UNKNOWN, str(error))
         overriding.add(draft, context, line, found)
@@ -182,10 +179,10 @@ def _included(
     return taken
 
 
-def _unknown(line: ConfLine, is_hinted: bool) -> LineVerdict:
+def _unknown(line: ConfLine) -> LineVerdict:
     if line.name == INCLUDE:
         return LineVerdict(line, VerdictKind.UNKNOWN, "stands in an included file, where Mosquitto does not follow it")
-    meant = nearest(line.name) if is_hinted else ""
+    meant = nearest(line.name)
     return LineVerdict(line, VerdictKind.UNKNOWN, f"did you mean {meant}?" if meant else "Mosquitto has no such option")
 
 
