@@ -27,7 +27,7 @@ class Target:
     mend: Callable[[bytes], bytes] | None = None
     """Puts right what every change breaks (checksums, lengths), so that what lies behind it is reached too."""
     bombs: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
-    """Inputs of BOMB_BYTES that are made to cost much."""
+    """Inputs of BOMB_BYTES that are made to cost much. Files of the operator have none: their size is their bound."""
     plain: Callable[[bytes], object] | None = None
     """The reader alone, where `read` does more than reading; costs are measured of it."""
     plain_refusals: tuple[type[Exception], ...] = ()

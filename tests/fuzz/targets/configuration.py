@@ -11,7 +11,7 @@ from edgebroker.cli.mosquitto_import.translation import translate
 from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.settings import KEYS
 from edgebroker.runtime.topology_file import SECTIONS, load_topology
-from tests.fuzz.frame.target import Target, filled
+from tests.fuzz.frame.target import Target
 
 FOLDER = Path("/nowhere")
 
@@ -54,6 +54,12 @@ dir = "state"
 queue_messages_max = 1_000
 [http]
 port = 9100
+"""
+BRIDGE = """\
+[[bridge]]
+name = "cloud"
+addresses = ["h:1"]
+topic = ["a/# out 1 select=b,c.d where (e = 1 OR f LIKE '%x%') AND NOT g", "b in 1 retain=false"]
 """
 TOPOLOGY = """\
 [federation]
@@ -209,99 +215,13 @@ CONF_WORDS = (
 )
 
 
-def ruled(words: str, count: int, per: int = 250) -> bytes:
-    """Bridges with *count* rules of *words*, which have one number in them."""
-    head = "[[bridge]]\nname='x%d'\naddresses=['h:1']\ntopic=["
-    return "".join(
-        head % at + ",".join(f'"{words % n}"' for n in range(at, min(at + per, count))) + "]\n"
-        for at in range(0, count, per)
-    ).encode()
-
-
-ORS = " AND ".join(f"(a{n}=1 OR b{n}=2)" for n in range(6))
-LIKES = " AND ".join(f"(a LIKE '%%{n}%%_a%%' OR b LIKE '%%{n}_%%')" for n in range(5))
-RULED = {
-    "rules that are all different": lambda: ruled("a where temp > %d AND site = 'north'", 125),
-    "more of them, and unknown keys": lambda: ruled("a where temp > %d AND site = 'north'", 122) + alike(5, 760)[11:],
-    "64 bridges with different rules": lambda: ruled("a where temp > %d AND site = 'north'", 122, 2),
-    "rules with one OR": lambda: ruled("a where (a=%d OR b=2)", 86),
-    "rules with a NOT": lambda: ruled("a where NOT (a=%d OR b=2 AND c LIKE 'x%%')", 51),
-    "rules to multiply out": lambda: ruled("a where c=%d AND " + ORS, 250),
-    "equal rules to multiply out": lambda: ruled("a/%d where " + ORS, 256),
-    "patterns to multiply out": lambda: ruled("a where c=%d AND " + LIKES, 230),
-    "rules that are too complex": lambda: ruled("a where c=%d AND " + ORS + " AND (a=1 OR b=2)", 20, 1),
-    "short rules": lambda: ruled("a%d", 390),
-    "short conditions": lambda: ruled("a where b=%d", 215),
-    "rules that select": lambda: ruled("a%d select=" + ",".join(f"f{n}" for n in range(25)), 250),
-    "options of rules": lambda: ruled("a%d retain=false convert=cbor batch_messages=5 batch_s=1", 450),
-    "one long rule": lambda: filled(b"a", b"[[bridge]]\ntopic=['", b"']"),
-    "options of one rule": lambda: filled(b"a= ", b"[[bridge]]\ntopic=['a ", b"']"),
-}
-
-
-def alike(size: int, count: int) -> bytes:
-    """Twenty keys that are like one of the section that has most of them, and *count* of *size* characters more."""
-    names = (
-        *(f"retry_s_max{number}" for number in range(20)),
-        *(f"k{number}".ljust(size, "k") for number in range(count)),
-    )
-    return b"[[bridge]]\n" + "".join(f"{name}=1\n" for name in names).encode()
-
-
-HEAD = b'[federation]\nname = "f"\n[factor]\n'
-PLAIN = HEAD + b'tree = "a-b"\n[[site]]\nname = "s"\n[[gateway]]\nname = "g"\nsite = "s"\n'
-
 TARGETS = (
     Target(
         "settings",
         read_settings,
-        (SETTINGS.encode(), b"", b"[node]\nnam = 1\n", b"[listener]\nport = 1\ntls_cert = 'a'\n"),
+        (SETTINGS.encode(), b"", b"[node]\nnam = 1\n", b"[listener]\nport = 1\ntls_cert = 'a'\n", BRIDGE.encode()),
         (SettingsRefused,),
         SETTINGS_WORDS,
-        bombs={
-            "a deep dotted key": lambda: filled(b".a", b"a", b" = 1"),
-            "dotted keys": lambda: b"\n".join(b"a.b.c.d.e%d = 1" % n for n in range(4_000)),
-            "deep dotted keys, many": lambda: b"\n".join(b"a" + b".a" * 98 + b".b%d = 1" % n for n in range(310)),
-            "a deep table": lambda: filled(b".a", b"[a", b"]"),
-            "many tables": lambda: b"\n".join(b"[a%d]" % n for n in range(8_500)),
-            "many listeners": lambda: filled(b"[[listener]]\n"),
-            "tables in tables": lambda: b"\n".join(b"[a.b%d.c]" % n for n in range(5_000)),
-            "brackets": lambda: filled(b"[", b"a = "),
-            "braces": lambda: filled(b"{a=", b"a = "),
-            "lists that are nearly too deep": lambda: filled(b"[" * 99 + b"]", b"a = "),
-            "digits": lambda: filled(b"9", b"a = "),
-            "underlined digits": lambda: filled(b"9_", b"a = ", b"9"),
-            "digits of a fraction": lambda: filled(b"9", b"a = 1."),
-            "hexadecimal digits": lambda: filled(b"f", b"a = 0x"),
-            "quotes": lambda: filled(b'"', b"a = "),
-            "escapes": lambda: filled(b"\\u0041", b'a = "', b'"'),
-            "as many escapes as there may be": lambda: b'a = "' + b"\\u0041" * 2_140 + b'"',
-            "quotes in quotes": lambda: filled(b'""x', b'a = """', b'"""', 56_000),
-            "a long string of one character": lambda: filled(b"x", b'a = """', b'"""', 56_000),
-            "a long string": lambda: filled(b"x", b'a = """', b'"""'),
-            "a list of as many as there may be": lambda: filled(b"0,", b"a = [", b"0]", 5_070),
-            "as many exponents as there may be": lambda: filled(b"1e3,", b"a = [", b"0]", 9_290),
-            "as many times as there may be": lambda: filled(b"1979-05-27T07:32:00Z,", b"a = [", b"0]", 28_500),
-            "as many tables as there may be": lambda: b"".join(b"[a%d]\n" % number for number in range(1_185)),
-            "as many tables in tables": lambda: b"".join(b"[a.b%d.c]\n" % number for number in range(615)),
-            "a list": lambda: filled(b"0,", b"a = [", b"]"),
-            "unknown keys of one section": lambda: alike(5, 1_138),
-            "long unknown keys of one section": lambda: alike(40, 653),
-            "unknown keys in 40 KiB": lambda: alike(80, 439),
-            "unknown keys and a long text": lambda: alike(5, 1_132) + b'z = "' + b"x" * 50_000 + b'"',
-            "a long text and exponents": lambda: filled(b"1e3,", b'a = "' + b"x" * 50_000 + b'"\nb = [', b"0]", 59_200),
-            "empty texts that no sign divides": lambda: alike(5, 1_138) + b'"" ' * 15_000,
-            "texts that no sign divides": lambda: alike(5, 1_000) + b"z = 1" + b' ""' * 1_900,
-            "escapes behind what looks like a comment": lambda: filled(b"\\t", b'a = """\n#', b'"""'),
-            "unknown sections": lambda: b"\n".join(b"[limit%d]\nport=1" % n for n in range(3_600)),
-            "a long unknown key": lambda: filled(b"queue_messages_max", b"[limits]\n", b" = 1"),
-            "keys that look alike on one line": lambda: filled(b"a ", b"a"),
-            "quoted names without an end": lambda: filled(b"'a'.", b""),
-            "comments": lambda: filled(b"#\n"),
-            "line ends": lambda: filled(b"\r\n"),
-        }
-        | RULED,
-        plain=lambda data: Settings.load(held(data)),
     ),
     Target(
         "topology",
@@ -309,27 +229,6 @@ TARGETS = (
         (TOPOLOGY.encode(), b"", TOPOLOGY.replace('"d"', '"c"').encode()),
         (SettingsRefused,),
         TOPOLOGY_WORDS,
-        bombs={
-            "a long path": lambda: HEAD + filled(b"-a", b'tree = "a', b'"'),
-            "positions": lambda: HEAD + b'tree = "' + b"-".join(b"p%d" % n for n in range(9_000)) + b'"',
-            "paths": lambda: HEAD + b"tree = [" + b",".join(b'"a-b%d"' % n for n in range(6_000)) + b"]",
-            "sites": lambda: PLAIN + b"".join(b'[[site]]\nname="s%d"\n' % n for n in range(64)),
-            "gateways of one site": lambda: (
-                PLAIN + b"".join(b'[[gateway]]\nname="g%d"\nsite="s"\n' % n for n in range(1_024))
-            ),
-            "gateways of no site": lambda: (
-                PLAIN + b"".join(b'[[gateway]]\nname="g%d"\nsite="x%d"\n' % (n, n) for n in range(1_024))
-            ),
-            "links": lambda: PLAIN + b"".join(b'[[link]]\nbetween=["g","h%d"]\ndials="g"\n' % n for n in range(1_024)),
-            "links of no gateways": lambda: (
-                PLAIN
-                + b"".join(b'[[gateway]]\nname="g%d"\nsite="s"\npositions=["a"]\n' % n for n in range(700))
-                + b"".join(b'[[link]]\nbetween=["h%d","g"]\ndials="g"\n' % n for n in range(700))
-            ),
-            "addresses": lambda: PLAIN + filled(b'"a:1",', b"address = [", b"]"),
-        },
-        bound_ms=50,  # the operator's own file, read at the start and when it has changed
-        bound_mib=10,
     ),
     Target(
         "mosquitto-conf",
@@ -337,21 +236,5 @@ TARGETS = (
         (CONF.encode(), b"", b"port 1883\n"),
         (ConfUnreadable,),
         CONF_WORDS,
-        bombs={
-            "listeners": lambda: b"\n".join(b"listener %d" % n for n in range(1, 4_700)),
-            "one listener again and again": lambda: filled(b"listener 1\n"),
-            "unknown options": lambda: b"\n".join(b"persistense%d 1" % (n % 900) for n in range(4_000)),
-            "short unknown options": lambda: filled(b"x\n"),
-            "one option again and again": lambda: filled(b"port 1\n"),
-            "bridges": lambda: b"\n".join(b"connection c%d" % n for n in range(4_000)),
-            "topics of a bridge": lambda: filled(b"topic # both 1\n", b"connection c\n"),
-            "one long line": lambda: filled(b"a ", b"listener "),
-            "a long unknown option": lambda: filled(b"persistence_"),
-            "options of listeners": lambda: b"\n".join(
-                b"listener %d\nprotocol websockets" % n for n in range(1, 1_900)
-            ),
-        },
-        bound_ms=200,  # a command of the operator, and the words for each line
-        bound_mib=12,
     ),
 )
