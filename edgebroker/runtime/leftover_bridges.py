@@ -15,7 +15,7 @@ from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.settings import Settings
 
 ADDED_FILE: Final = "bridges.toml"
-"""In the data folder: bridges that were added while the gateway ran."""
+"""The name of the file in the data folder that has the bridges added to the running gateway."""
 STATE_FILE: Final = "bridges.json"
 """In the data folder. Deleting it loses pauses, and the names of subscriptions that no rule has any more."""
 

@@ -1,6 +1,6 @@
-"""Small files that only their owner may read. A write replaces the whole file or nothing of it.
+"""Reads files of the operator, and replaces private files atomically.
 
-A file that cannot be parsed is kept under the suffix `.damaged` while a new one takes its place.
+An own file that cannot be parsed is renamed, with the suffix `.damaged`, and a new one takes its place.
 """
 
 from __future__ import annotations

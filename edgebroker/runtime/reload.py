@@ -1,11 +1,11 @@
-"""Settings that change while a gateway runs: what holds at once, what needs a restart, and why nothing changed.
+"""Applies new settings to a running gateway, as a whole or not at all, and reports which keys need a restart.
 
-    reloading = Reloading(settings, {"access": prepare_access, "listener": listeners.prepare})
-    outcome = await reloading.to(Settings.load(path))
+    reloader = Reloader(settings, {"access": prepare_access, "listener": listeners.prepare})
+    outcome = await reloader.apply(Settings.load(path))
 
-Every part of the gateway that can take over new settings has a *preparer*, under the name of its section. All prepare
-first: they read files and open sockets, and may refuse. Only when nobody has refused does anything change. A preparer
-is called at every reload, for the files that settings name may have changed where the settings have not.
+Each part of the gateway that can change its settings has a *preparer*, under the name of its section. First all
+preparers read files and open sockets, and may raise. If none has raised, all changes are committed. A preparer is
+called at every reload, because the files that settings name may have changed although the settings have not.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from edgebroker.runtime.settings.problems import InvalidEntry
 from edgebroker.runtime.settings.schema import Activation, Section, plain
 
 WITHOUT_JOURNAL: Final = frozenset({"listener.durability"})
-"""Keys that are applied at once, but need a restart where nothing is kept: a journal begins with a run."""
+"""Live keys that need a restart on a gateway without a journal: a journal is only opened at the start."""
 
 
 def do_nothing() -> None:
-    """What is given up where nothing was begun."""
+    """Abandon a change that has prepared nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedChange:
-    """A part is ready: *commit* makes the new settings hold and gives lines worth telling; *abandon* undoes it all."""
+    """A prepared change: `commit` applies it and returns lines for the operator, `abandon` undoes the preparation."""
 
     commit: Callable[[], Iterable[str]]
     abandon: Callable[[], None] = do_nothing
     effective_settings: Settings | None = None
-    """What is to hold in the place of the new settings, where a part of them cannot be used."""
+    """The settings to apply instead of the new ones, if a part of those cannot be used."""
 
 
 Preparer = Callable[[Settings], Awaitable[PreparedChange]]
-"""Raises EdgebrokerError if the new settings cannot be used: then nothing has changed."""
+"""Raises EdgebrokerError if the new settings cannot be used; then it has changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A key whose value is another now. A listener that is new or gone is a change of `listener`."""
+    """A key with a new value. A listener that was added or removed is a change of the key `listener`."""
 
     key: str
     old: object
@@ -58,7 +58,7 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """What became of a reload. With `problems` nothing changed; what is `rejected` is as it was, and the rest holds."""
+    """The outcome of a reload. With `problems` nothing was applied; `rejected` entries are still used as before."""
 
     changes: Sequence[SettingChange] = ()
     problems: Sequence[Problem] = ()
@@ -66,7 +66,7 @@ class ReloadOutcome:
     rejected: Sequence[InvalidEntry] = ()
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the lines that the gateway prints."""
         if self.problems:
             yield "reload: rejected, the settings of before still hold"
             yield from (f"  {problem}" for problem in self.problems)
@@ -81,7 +81,7 @@ class ReloadOutcome:
         yield from (f"  {note}" for note in self.notes)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the object that the gateway prints with `--json`."""
         listed = [
             {"key": change.key, "old": change.old, "new": change.new, "outcome": change.applied.value}
             for change in self.changes
@@ -96,7 +96,7 @@ class ReloadOutcome:
 
 
 class Reloader:
-    """Takes new settings over. `settings` are those that hold."""
+    """Applies new settings. `settings` are those in effect."""
 
     def __init__(self, settings: Settings, preparers: Mapping[str, Preparer]) -> None:
         self.settings = settings
@@ -105,11 +105,11 @@ class Reloader:
 
     @property
     def sections(self) -> frozenset[str]:
-        """Those that somebody prepares."""
+        """The sections that have a preparer."""
         return frozenset(self._preparers)
 
     async def apply(self, settings: Settings) -> ReloadOutcome:
-        """Let *settings* hold as far as they can without a restart, or not at all."""
+        """Apply *settings*, except keys that need a restart; if one preparer raises, apply nothing."""
         prepared: list[PreparedChange] = []
         notes = [str(warning) for warning in settings.warnings]
         try:
@@ -129,7 +129,7 @@ class Reloader:
         return ReloadOutcome(changes, notes=notes, rejected=settings.aside)
 
     def _merged(self, settings: Settings) -> Settings:
-        """*settings*, but with the values of before where a restart is needed: they still hold."""
+        """Return *settings* with the old values of keys that need a restart: these are still in effect."""
         parts: dict[str, Any] = {}
         for section in SECTIONS.values():
             old, new = getattr(self.settings, section.attribute), getattr(settings, section.attribute)
@@ -144,16 +144,16 @@ class Reloader:
 
 
 def rejected_outcome(error: EdgebrokerError) -> ReloadOutcome:
-    """The outcome if the new settings cannot be used at all."""
+    """Return the outcome of a reload that *error* has prevented."""
     if isinstance(error, SettingsRefused):
         return ReloadOutcome(problems=error.problems)
     return ReloadOutcome(problems=[Problem("", 0, "", line) for line in str(error).splitlines()])
 
 
 def differences(old: Settings, new: Settings, late: Set[str] = frozenset()) -> Iterator[SettingChange]:
-    """Every key that changed, in the order of the settings. Sections of a list are the same if their address is.
+    """Yield every changed key, in the order of the settings. `identities` say which entries of a list are the same.
 
-    *late*: keys that need a restart here, and not elsewhere.
+    *late*: live keys that need a restart on this gateway.
     """
     for section in SECTIONS.values():
         before, after = getattr(old, section.attribute), getattr(new, section.attribute)
@@ -171,7 +171,7 @@ def differences(old: Settings, new: Settings, late: Set[str] = frozenset()) -> I
 
 
 def _paired(section: Section, before: Sequence[Any], after: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Each of *after*, with what it is in *before*; None: it is not there."""
+    """Return each entry of *after* with the same entry of *before*, or None."""
     identities = section.made.identities
     known = dict(zip(identities(before), before, strict=True))
     return [(one, known.get(identity)) for identity, one in zip(identities(after), after, strict=True)]

@@ -1,8 +1,8 @@
-"""The topology file, the same on every gateway of a federation; docs/topology.md explains every key.
+"""Reads the topology file, which is the same on every gateway of a federation; docs/topology.md explains every key.
 
     topology = load_topology(Path("topology.toml"))
 
-Reading is as strict as for settings: every mistake is reported with its line and a remedy.
+Every error is reported with its line and a remedy, as for settings.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class FederationSection:
 
 @dataclass(frozen=True, slots=True)
 class FactorSection:
-    """The tree of positions."""
+    """The acyclic factor: a tree of positions, which the gateways of each site hold among them."""
 
     tree: tuple[str, ...] = key((), PathList(256))
 
@@ -111,7 +111,7 @@ class FactorSection:
 
 @dataclass(frozen=True, slots=True)
 class SiteSection:
-    """A site, which is a cluster, and its uplink."""
+    """A site, which is a cluster of gateways, and its uplink to the others."""
 
     name: str = key("", NAME)
     index: int | None = key(None, Integer(0, limits.CLUSTERS_MAX - 1))
@@ -157,7 +157,7 @@ class GatewaySection:
 
 @dataclass(frozen=True, slots=True)
 class LinkSection:
-    """An exception for the connection of two gateways."""
+    """Which of two gateways opens the connection between them, and to which addresses."""
 
     between: tuple[str, ...] = key((), ListOf(NAME, 2))
     dials: str = key("", NAME)
@@ -192,7 +192,7 @@ class _TopologySections:
 SECTIONS: Final[Mapping[str, Section]] = {
     section.name: section for section in map(Section.of, fields(_TopologySections))
 }
-"""By the name that a file gives them."""
+"""The schemas by the names of the sections in a file."""
 
 
 def load_topology(path: Path) -> Topology:

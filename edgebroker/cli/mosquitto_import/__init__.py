@@ -19,12 +19,12 @@ from edgebroker.cli.mosquitto_import.translation import ImportTranslation, trans
 
 
 def report_text(translation: ImportTranslation) -> str:
-    """For people."""
+    """Return the report as text: the lines of the configuration, grouped by verdict."""
     return "\n".join(_lines(translation))
 
 
 def report_json(translation: ImportTranslation) -> str:
-    """For programs."""
+    """Return settings and report as one JSON object."""
     return json.dumps(
         {
             "ok": translation.is_complete,

@@ -1,6 +1,6 @@
-"""Options of bridge sections and their `topic` lines: each section becomes a `[[bridge]]`.
+"""Translates the options of bridges: each `connection` becomes a `[[bridge]]`.
 
-A bridge that would be less safe than before is written, and paused.
+A bridge that would be less protected than in Mosquitto is written with `paused = true`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def topic(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def apart(pattern: str) -> tuple[str, str]:
-    """Topic filter and condition of a pattern that begins with `$filter/`. Raises ValueUnusable."""
+    """Split a pattern that begins with `$filter/` into topic filter and condition. Raises ValueUnusable."""
     try:
         request = parse_subscription(pattern)
     except EdgebrokerError as error:
@@ -79,11 +79,11 @@ ALWAYS: Final = "a bridge stays connected, and what waits for its remote is kept
 VERSIONS: Final = {"mqttv31": "3.1.1", "mqttv311": "3.1.1", "mqttv50": "5"}
 
 OfBridge = Callable[[BridgeDraft, ConfLine], LineVerdict]
-"""Reads a line of a bridge, changes its draft, and says what became of the line. Raises ValueUnusable."""
+"""Applies a line to the draft of its bridge and returns the verdict. Raises ValueUnusable."""
 
 
 def connection(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """A bridge begins."""
+    """`connection name`: begins a bridge."""
     given = text(line)
     first = draft.connections.get(given)
     name = _own_name(draft, given, line) if first is None else first.keys["name"].value
@@ -98,7 +98,7 @@ def connection(draft: ImportDraft, context: ConfContext, line: ConfLine) -> Line
 
 
 def _own_name(draft: ImportDraft, given: str, line: ConfLine) -> str:
-    """What we can call it, and call no other bridge."""
+    """Return a valid name for the bridge *given* that no other bridge has."""
     name = re.sub(r"[^A-Za-z0-9._-]", "-", given).lstrip("._-")[:NAME_MAX] or f"bridge-{line.number}"
     numbered = (f"{name[: NAME_MAX - 8]}-{number}" for number in count(len(draft.bridges) + 1))
     own = next(one for one in chain([name], numbered) if one not in draft.bridge_names)
@@ -107,7 +107,7 @@ def _own_name(draft: ImportDraft, given: str, line: ConfLine) -> str:
 
 
 def of_bridge(rule: OfBridge) -> Rule:
-    """A rule for a line that must stand behind `connection`."""
+    """Return *rule* for an option that must follow a `connection`."""
 
     def checked(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         if context.bridge is None:
@@ -118,7 +118,7 @@ def of_bridge(rule: OfBridge) -> Rule:
 
 
 def keyed(key: str, read: Callable[[ConfLine], Value], note: str = "") -> Rule:
-    """A value of the bridge under our name for it. note: what is different with it."""
+    """Return a rule that sets *key* to the value that *read* returns. *note* names the difference, if there is one."""
 
     def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         bridge.keys[key] = DraftEntry(read(line), line)
@@ -128,7 +128,7 @@ def keyed(key: str, read: Callable[[ConfLine], Value], note: str = "") -> Rule:
 
 
 def said(read: Callable[[ConfLine], object], verdict: VerdictKind, note: str) -> Rule:
-    """A line that sets nothing."""
+    """Return a rule that sets nothing: it only checks the value by *read*."""
 
     def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         read(line)
@@ -138,12 +138,12 @@ def said(read: Callable[[ConfLine], object], verdict: VerdictKind, note: str) ->
 
 
 def either(on: tuple[VerdictKind, str], off: tuple[VerdictKind, str]) -> Rule:
-    """A switch that sets nothing: what to say to true, and to false."""
+    """Return a rule for a boolean that sets nothing, with verdict and note for true (*on*) and for false (*off*)."""
     return of_bridge(lambda bridge, line: LineVerdict(line, *(on if truth(line) else off)))
 
 
 def file(key: str) -> Rule:
-    """A file of TLS, under our name for it."""
+    """Return a rule that sets *key* to the path of a file for TLS."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict | None:
         path = draft.path(line)
@@ -153,7 +153,7 @@ def file(key: str) -> Rule:
 
 
 def safeguard(instead: str) -> Rule:
-    """What protected the connection, and has no equivalent: a bridge without it is paused, and dials nobody."""
+    """Return a rule for a protection that has no equivalent: the bridge is paused, and does not connect."""
 
     def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         if text(line) == "false":
@@ -165,7 +165,7 @@ def safeguard(instead: str) -> Rule:
 
 
 def addresses(line: ConfLine) -> list[str]:
-    """`host[:port]`, several with spaces between."""
+    """Parse `host[:port]`, or several of them separated by spaces. Raises ValueUnusable."""
     found = []
     for word in text(line).split():
         written = word if is_number(word.rpartition(":")[2]) else f"{word}:{PORT}"
@@ -178,7 +178,7 @@ def addresses(line: ConfLine) -> list[str]:
 
 
 def password(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-    """It stays where it is: a settings file holds no secrets."""
+    """Name a password file for the bridge and pause it: a settings file contains no passwords."""
     text(line)
     name = f"bridge-{bridge.keys['name'].value}.password"
     bridge.keys["password_file"] = DraftEntry(name, line)
@@ -188,7 +188,7 @@ def password(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def version(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-    """The version of MQTT."""
+    """`bridge_protocol_version`: the version of MQTT."""
     word = one_of(line, *VERSIONS)
     bridge.keys["version"] = DraftEntry(VERSIONS[word], line)
     old = word == "mqttv31"
@@ -197,7 +197,7 @@ def version(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def restart_timeout(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-    """One number, or base and cap."""
+    """`restart_timeout`: one number of seconds, or the least and the greatest."""
     found = text(line).split()
     if not 1 <= len(found) <= 2 or not all(map(is_number, found)):
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
@@ -207,7 +207,7 @@ def restart_timeout(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def outgoing_retain(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-    """Whether what goes out may be retained there; looked at when all rules are known."""
+    """`bridge_outgoing_retain`: applied by `settle`, when all rules are known."""
     if truth(line):
         return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
     bridge.unretained = line
@@ -217,7 +217,7 @@ def outgoing_retain(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-    """How the bridge begins."""
+    """`start_type`: how the bridge is started."""
     word = one_of(line, "automatic", "lazy", "once", "manual")
     if word == "manual":
         bridge.keys["paused"] = DraftEntry(True, line)
@@ -226,7 +226,7 @@ def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 
 def settle(bridge: BridgeDraft) -> None:
-    """What Mosquitto does where a line is not there, and what depends on several lines."""
+    """Set the keys that depend on several lines, or for which Mosquitto has another default."""
     keys = bridge.keys
     if bridge.guards:
         line = bridge.guards[0]

@@ -1,4 +1,4 @@
-"""Mosquitto's configuration, line by line, as mosquitto.conf(5) describes it, and the verdict on each line."""
+"""Reads a configuration of Mosquitto into lines, as mosquitto.conf(5) describes it; each line gets a verdict."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from edgebroker.errors import EdgebrokerError
 from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 
 SECRETS: Final = ("password", "remote_password", "local_password", "bridge_psk")
-"""Options whose values are shown to nobody."""
+"""Options whose values are secret, and not shown in reports."""
 
 
 class ConfUnreadable(EdgebrokerError):
-    """A configuration file, or a folder of them, that cannot be read."""
+    """Raised for a configuration file, or a folder of such files, that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfLine:
-    """One option as it stands in a file. `number` counts from 1."""
+    """One option in a file. `number` is that of the line and counts from 1."""
 
     file: str
     number: int
@@ -29,7 +29,7 @@ class ConfLine:
 
     @property
     def place(self) -> str:
-        """Where it stands, as an editor takes it."""
+        """The place of the line, `file:number`."""
         return f"{self.file}:{self.number}"
 
     def __str__(self) -> str:
@@ -38,9 +38,9 @@ class ConfLine:
 
 
 def read_lines(path: Path) -> list[ConfLine]:
-    """The options of one file, in their order. Raises ConfUnreadable.
+    """Return the options of one file, in their order. Raises ConfUnreadable.
 
-    Mosquitto takes a line for a comment only if it begins with `#`; we forgive spaces before it, and tabs.
+    Unlike Mosquitto, this also accepts spaces before the `#` of a comment, and tabs between words.
     """
     try:
         with path.open("rb") as file:
@@ -65,7 +65,7 @@ def read_lines(path: Path) -> list[ConfLine]:
 
 
 def included_files(folder: Path) -> list[Path]:
-    """The files that `include_dir` takes from *folder*, in its order. Raises ConfUnreadable."""
+    """Return the files that `include_dir` reads from *folder*, in Mosquitto's order. Raises ConfUnreadable."""
     try:
         found = [path for path in folder.iterdir() if path.name.endswith(".conf")]
     except OSError as error:
@@ -74,7 +74,7 @@ def included_files(folder: Path) -> list[Path]:
 
 
 class VerdictKind(Enum):
-    """How a line fared; the value is its heading in the report, in this order."""
+    """The verdict on a line; the value is its heading in the report, which has them in this order."""
 
     TRANSLATED = "translated"
     DIFFERS = "translated with a difference"
@@ -84,13 +84,13 @@ class VerdictKind(Enum):
 
     @property
     def is_loss(self) -> bool:
-        """Whether a gateway with the settings written lacks something that was asked for."""
+        """Whether a gateway with the written settings lacks something that the line asks for."""
         return self in (VerdictKind.MISSING, VerdictKind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class LineVerdict:
-    """One line's verdict. `keys` are those of our settings that it set, `note` says what differs or what to do."""
+    """The verdict on one line. `keys`: the settings that it has set; `note`: a difference, or what to do instead."""
 
     line: ConfLine
     verdict: VerdictKind

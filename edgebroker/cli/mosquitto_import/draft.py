@@ -1,4 +1,4 @@
-"""The settings as they grow while lines are read: sections, listeners and bridges, each value with its line."""
+"""The settings while the lines are being translated: sections, listeners and bridges, each value with its line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Value = str | int | bool | list[str]
 
 
 class ValueUnusable(Exception):
-    """A value that Mosquitto itself would refuse; the message says what it takes."""
+    """Raised for a value that Mosquitto itself would refuse; the message says which values it accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftEntry:
-    """A value of ours, and where it comes from: a line, or a reason of our own."""
+    """The value of a key, and its source: a line of the configuration, or a reason."""
 
     value: Value
     source: ConfLine | str
@@ -28,24 +28,24 @@ class DraftEntry:
 
 @dataclass(slots=True)
 class ListenerDraft:
-    """A listener. `line` is the one that opens it; the default listener has none and may stay unused."""
+    """A listener. `line` is its `listener` line; the default listener has none, and may stay unused."""
 
     line: ConfLine | None
     port: int = 1883
     host: str = ""
     path: str = ""
-    """Of a Unix socket."""
+    """The path of a Unix socket, or empty."""
     domain: str = ""
-    """`ipv4` or `ipv6`, if only that is wanted."""
+    """`ipv4` or `ipv6` if the listener is restricted to it, else empty."""
     is_used: bool = False
     lines: dict[str, ConfLine] = field(default_factory=dict)
-    """Options of the listener by name, looked at together when all are read."""
+    """The options of the listener by name; `ListenerTranslation` evaluates them when all lines have been read."""
     keys: dict[str, DraftEntry] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class RuleDraft:
-    """A rule of a bridge, and the line it comes from."""
+    """A rule of a bridge, and its `topic` line."""
 
     rule: BridgeRule
     source: ConfLine
@@ -53,49 +53,49 @@ class RuleDraft:
 
 @dataclass(slots=True)
 class BridgeDraft:
-    """A bridge: its keys, and its topic rules."""
+    """A bridge: its `connection` line, its keys and its rules."""
 
     line: ConfLine
     keys: dict[str, DraftEntry] = field(default_factory=dict)
     rules: list[RuleDraft] = field(default_factory=list)
     unretained: ConfLine | None = None
-    """The line that forbids the remote to retain what goes out."""
+    """The line `bridge_outgoing_retain false`, if there is one."""
     guards: list[ConfLine] = field(default_factory=list)
-    """Lines that kept a stranger out or a secret in, and that have no equivalent here."""
+    """Lines with a protection, or a secret, that has no equivalent here."""
 
 
 class ImportDraft:
-    """Everything gathered so far."""
+    """The settings, as far as they have been translated."""
 
     def __init__(self, folder: Path) -> None:
-        """Relative paths are taken to be relative to *folder*: Mosquitto's own working folder is not known."""
+        """Relative paths are resolved against *folder*, because Mosquitto's working directory is unknown."""
         self._folder = folder
         self.sections: dict[str, dict[str, DraftEntry]] = {}
         self.default_listener = ListenerDraft(None)
         self.listeners: list[ListenerDraft] = []
         self.bridges: list[BridgeDraft] = []
         self.connections: dict[str, BridgeDraft] = {}
-        """The first bridge of each name, as Mosquitto calls it."""
+        """The first bridge of each name in the configuration."""
         self.bridge_names: set[str] = set()
-        """As we call them."""
+        """The names that the bridges have in the settings."""
         self.is_per_listener = False
         self.allow_anonymous: ConfLine | None = None
         self.store: dict[str, ConfLine] = {}
-        """Options about persistence by name, looked at together when all are read."""
+        """The options about persistence by name; `persistence` evaluates them when all lines have been read."""
         self.sizes: dict[str, ConfLine] = {}
-        """Those about the size of packets, likewise."""
+        """The options about packet sizes by name; `packet_sizes` evaluates them likewise."""
         self.guards: list[ConfLine] = []
-        """Lines that kept somebody out and that have no equivalent here."""
+        """Lines that restrict access and have no equivalent here."""
         self.overridden: dict[ConfLine, ConfLine] = {}
-        """Line -> the later one that holds in its place."""
+        """Line -> the later line that overrides it."""
 
     def put(self, section: str, key: str, value: Value, source: ConfLine | str) -> str:
-        """Set a key of a section; its name. The last line wins, as in Mosquitto."""
+        """Set a key of a section, and return its full name. The last line overrides others, as in Mosquitto."""
         self.sections.setdefault(section, {})[key] = DraftEntry(value, source)
         return f"{section}.{key}"
 
     def discard(self, overridden: dict[ConfLine, ConfLine]) -> None:
-        """Take back what *overridden* lines have done, where the later one does something else or nothing at all."""
+        """Undo the effects of *overridden* lines that the later lines have not replaced."""
         self.overridden = overridden
         self.guards = [line for line in self.guards if line not in overridden]
         for bridge in self.bridges:
@@ -107,13 +107,13 @@ class ImportDraft:
                 del keys[key]
 
     def path(self, line: ConfLine) -> str:
-        """The path that a line names, from the root. Raises ValueUnusable."""
+        """Return the absolute path that a line names. Raises ValueUnusable."""
         if not line.value or "\0" in line.value:
             raise ValueUnusable(f"{line.name} takes a path")
         return str((self._folder / line.value).absolute())
 
     def used_listeners(self) -> list[ListenerDraft]:
-        """In the order of the file; the default one if it is used, or if there is no other."""
+        """Return the listeners in their order; the default listener only if it is used, or if there is no other."""
         default = self.default_listener
         if default.is_used or not self.listeners:
             if not default.is_used:
@@ -122,21 +122,21 @@ class ImportDraft:
         return self.listeners
 
     def value(self, section: str, key: str) -> Any:
-        """What is set so far; None if nothing is."""
+        """Return the value that a key has so far, or None."""
         entry = self.sections.get(section, {}).get(key)
         return None if entry is None else entry.value
 
 
 @dataclass(slots=True)
 class ConfContext:
-    """Where in a file we are. Every file begins with the default listener and no bridge."""
+    """The listener and the bridge to which a line belongs. Each file begins with the default listener and no bridge."""
 
     listener: ListenerDraft
     bridge: BridgeDraft | None = None
 
 
 def within(section: str, key: str, number: int) -> int:
-    """*number*, or the nearest that the key takes."""
+    """Return *number*, or the nearest number that the key accepts."""
     kind = KEYS[section][key].metadata["kind"]
     assert isinstance(kind, Integer)
     return min(max(number, kind.least), kind.most)

@@ -1,4 +1,4 @@
-"""Options that bound: queues, windows, sizes, how long sessions are kept. mosquitto.conf(5), "General options"."""
+"""Translates limits: of queues, windows, packets and session expiry. mosquitto.conf(5), "General options"."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edgebroker.cli.mosquitto_import.rules import DAY_S, Rule, bound, missing, n
 
 _UNITS_S: Final = {"h": 3_600, "d": DAY_S, "w": 7 * DAY_S, "m": 30 * DAY_S, "y": 365 * DAY_S}
 _HEAD_BYTES_MAX: Final = limits.TOPIC_BYTES_MAX + 16
-"""What a PUBLISH has besides its payload, without properties: so no message that Mosquitto takes is refused."""
+"""The most bytes of a PUBLISH without payload and properties: no message that Mosquitto accepts is refused."""
 
 
 def size(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """Look at it when all are read."""
+    """`max_packet_size`, `message_size_limit`: evaluated by `packet_sizes` when all lines have been read."""
     whole(line)
     draft.sizes[line.name] = line
 
 
 def packet_sizes(draft: ImportDraft) -> Iterator[LineVerdict]:
-    """`max_packet_size`, the whole packet, as with us, and `message_size_limit`, the payload: the smaller one holds."""
+    """Set the packet size to the smaller of `max_packet_size`, and `message_size_limit`, which limits the payload."""
     bounds: dict[ConfLine, int] = {}
     for line in draft.sizes.values():
         if not whole(line):
@@ -67,7 +67,7 @@ def session_expiry(draft: ImportDraft, context: ConfContext, line: ConfLine) -> 
 
 
 def retain_available(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """False: no retained messages at all."""
+    """`retain_available false`: no message is retained."""
     if truth(line):
         return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
     name = draft.put("limits", "retained_messages_max", 0, line)
@@ -76,7 +76,7 @@ def retain_available(draft: ImportDraft, context: ConfContext, line: ConfLine) -
 
 
 def inflight_bytes(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """`max_inflight_bytes` has no key of its own: a queue's bytes bound the window too."""
+    """`max_inflight_bytes`: there is no such key, but the limit of a queue's bytes includes the window."""
     if not whole(line):
         return LineVerdict(
             line, VerdictKind.NEEDLESS, "what is under way to a client is bounded by limits.queue_bytes_max"

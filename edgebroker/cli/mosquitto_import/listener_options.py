@@ -1,6 +1,6 @@
-"""Options of a listener: where it listens, what it speaks, its certificates. mosquitto.conf(5), "Listeners".
+"""Translates the options of listeners: address, protocol, certificates. mosquitto.conf(5), "Listeners".
 
-They are gathered as they come and become settings when all are read, because what one means hangs on others.
+The options are collected first and translated when all lines have been read, because they depend on each other.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _OPENS_NOTHING: Final = frozenset(
 
 
 def opens_default(line: ConfLine) -> bool:
-    """Whether Mosquitto listens at its default port too because *line* stands before the first listener.
+    """Return whether *line* makes Mosquitto open its default listener, if it stands before the first `listener`.
 
-    An option that says what holds anyway opens nothing, and some never do (tried with 2.0.11).
+    An option with its default value does not, and some options never do (tried with 2.0.11).
     """
     if line.name not in OPTIONS or line.name == "listener" or line.name in _OPENS_NOTHING:
         return False
@@ -59,7 +59,7 @@ def opens_default(line: ConfLine) -> bool:
 
 
 def listener(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """`listener port [address | path]`: another one begins."""
+    """`listener port [address | path]`: begins a listener."""
     words = text(line).split()
     if not is_number(words[0]) or int(words[0]) > 65_535 or len(words) > 2:
         raise ValueUnusable("listener takes a port, and an address or the path of a Unix socket")
@@ -73,7 +73,7 @@ def listener(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
 
 
 def default_port(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """`port`, of old: the default listener's."""
+    """`port`, deprecated: the port of the default listener."""
     port = whole(line, 1)
     if port > 65_535:
         raise ValueUnusable("port takes a number from 1 to 65,535")
@@ -82,19 +82,19 @@ def default_port(draft: ImportDraft, context: ConfContext, line: ConfLine) -> No
 
 
 def bind_address(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """`bind_address`, of old: the default listener's."""
+    """`bind_address`, deprecated: the host of the default listener."""
     draft.default_listener.host = text(line)
     _of_default(draft, line)
 
 
 def _of_default(draft: ImportDraft, line: ConfLine) -> None:
-    """Mosquitto opens it wherever in the file the line stands, behind a `listener` too (tried with 2.0.11)."""
+    """Open the default listener: Mosquitto does so even if *line* follows a `listener` (tried with 2.0.11)."""
     draft.default_listener.lines[line.name] = line
     draft.default_listener.is_used = True
 
 
 def kept(check: Callable[[ImportDraft, ConfLine], object]) -> Rule:
-    """Look at it when all are read, if *check* finds nothing wrong."""
+    """Return a rule that checks a line by *check* and keeps it for `ListenerTranslation`."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
         check(draft, line)
@@ -109,21 +109,21 @@ _A_TEXT = kept(lambda draft, line: text(line))
 
 
 def socket_domain(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """Which versions of IP."""
+    """`socket_domain`: IPv4 or IPv6 alone."""
     context.listener.domain = one_of(line, "ipv4", "ipv6")
     context.listener.lines[line.name] = line
     return LineVerdict(line, VerdictKind.TRANSLATED, "", ("listener.host",))
 
 
 class ListenerTranslation:
-    """What one listener's options come to, taken together."""
+    """Translates the collected options of one listener."""
 
     def __init__(self, draft: ImportDraft, one: ListenerDraft) -> None:
         self._draft = draft
         self._one = one
 
     def findings(self) -> Iterator[LineVerdict]:
-        """Fill the listener's keys; what became of its lines."""
+        """Set the listener's keys, and yield the verdicts on its lines."""
         yield from self._place()
         yield from self._terms()
         lines = self._one.lines
@@ -142,7 +142,7 @@ class ListenerTranslation:
         return LineVerdict(line, VerdictKind.MISSING, instead)
 
     def _place(self) -> Iterator[LineVerdict]:
-        """Host and port, or the path of a socket."""
+        """Set host and port, or the path of a Unix socket."""
         one = self._one
         opened = one.line or one.lines.get("port")
         if one.path:
@@ -201,7 +201,7 @@ class ListenerTranslation:
                 yield LineVerdict(line, VerdictKind.NEEDLESS, "only browsers name an origin, and they speak WebSocket")
 
     def _proxy(self) -> Iterator[LineVerdict]:
-        """Who stands in front and names the clients' addresses."""
+        """Set `proxy_protocol`."""
         line = self._one.lines.get("enable_proxy_protocol")
         if line is None:
             return
@@ -214,7 +214,7 @@ class ListenerTranslation:
             yield LineVerdict(line, VerdictKind.DIFFERS, note, (self._set("proxy_protocol", True, line),))
 
     def _certificates(self) -> Iterator[LineVerdict]:
-        """TLS, if there are both a certificate and a key."""
+        """Set the keys of TLS, if there are both a certificate and a key."""
         lines = self._one.lines
         has_tls = "certfile" in lines and "keyfile" in lines
         for name, key in (("certfile", "tls_certificate"), ("keyfile", "tls_key")):
@@ -281,7 +281,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "crlfile": _A_PATH,
     "keyfile": _A_PATH,
     "max_connections": kept(lambda draft, line: whole(line, -1)),
-    "protocol": _A_TEXT,  # also one that Mosquitto does not know: it opens no door
+    "protocol": _A_TEXT,  # an unknown protocol, too: its listener is not opened to everybody
     "psk_hint": _A_TEXT,
     "require_certificate": _A_TRUTH,
     "tls_version": kept(lambda draft, line: one_of(line, *_TLS_VERSIONS)),

@@ -32,13 +32,13 @@ _OF_PLUGIN: Final = missing("plug-ins are not loaded")
 
 
 def rule_of(name: str) -> Rule | None:
-    """The rule for an option; None if Mosquitto has none of that name."""
+    """Return the rule for an option, or None if Mosquitto has no option of that name."""
     return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
 
 
 @lru_cache(1_000)
 def nearest(name: str) -> str:
-    """The option that may have been meant; empty if none is near."""
+    """Return the option that *name* is a misspelling of; empty if none is similar."""
     if len(name) > NAME_MAX:
         return ""
     return most_alike(name, [*OPTIONS, INCLUDE]) or ""
@@ -50,7 +50,7 @@ REPEATED: Final = frozenset(
     topic
     """.split()
 )
-"""Those of which every line counts."""
+"""Options that may occur several times, and of which no line overrides another."""
 _SAME: Final = {
     "addresses": "address",
     "clientid": "remote_clientid",
@@ -62,17 +62,17 @@ _SAME: Final = {
 _OF_THE_DEFAULT: Final = ("port", "bind_address")
 _OF_A_LISTENER: Final = ("listener_allow_anonymous", "listener_auto_id_prefix", "use_username_as_clientid")
 _OF_EACH: Final = (*ONE_FOR_ALL, "allow_anonymous", "allow_zero_length_clientid", "auto_id_prefix", "psk_file")
-"""A listener's own after `per_listener_settings true`."""
+"""Options that belong to one listener after `per_listener_settings true`."""
 
 
 class OverrideTable:
-    """Which lines say the same thing in the same place."""
+    """Collects the lines that set one option of one listener, of one bridge, or of the broker."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, ConfLine | str], list[ConfLine]] = {}
 
     def add(self, draft: ImportDraft, context: ConfContext, line: ConfLine, finding: LineVerdict | None) -> None:
-        """One more line. One that is not understood overrides nothing, nor does a second file where there is one."""
+        """Add a line. An invalid value overrides nothing, nor does a second password or access-control file."""
         if line.name in REPEATED or line.name.startswith(FREE):
             return
         if finding is not None and (finding.verdict is VerdictKind.UNKNOWN or _is_left_out(finding)):
@@ -81,7 +81,7 @@ class OverrideTable:
         self._lines.setdefault(said, []).append(line)
 
     def overridden(self) -> dict[ConfLine, ConfLine]:
-        """Line -> the later one that holds."""
+        """Return line -> the last line that overrides it."""
         return {line: lines[-1] for lines in self._lines.values() for line in lines[:-1]}
 
 
@@ -90,7 +90,7 @@ def _is_left_out(finding: LineVerdict) -> bool:
 
 
 def _place(draft: ImportDraft, context: ConfContext, name: str) -> ConfLine | str:
-    """What an option belongs to: the line that begins its bridge or its listener, or a word."""
+    """Return the owner of an option: the line that begins its bridge or its listener, or a word for the others."""
     if name in BRIDGES and context.bridge is not None:
         return context.bridge.line
     is_listeners = name in LISTENERS and name not in _OF_THE_DEFAULT

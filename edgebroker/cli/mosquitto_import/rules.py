@@ -1,4 +1,4 @@
-"""The kinds of rule that a table of options is made of: each turns one line into settings and a finding."""
+"""The rules in the tables of options: each translates one line into settings and returns its verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft, Valu
 from edgebroker.runtime.settings import KEYS
 
 Rule = Callable[[ImportDraft, ConfContext, ConfLine], LineVerdict | None]
-"""Reads a line in its context, changes the draft, and says what became of the line; None if that is seen at the end.
+"""Applies a line to the draft and returns the verdict, or None if it is known only when all lines have been read.
 Raises ValueUnusable."""
 
 DAY_S: Final = 86_400
@@ -18,17 +18,17 @@ DIGITS_MAX: Final = 9
 
 
 def needless(why: str) -> Rule:
-    """Nothing to do: it is so already, or the question does not arise."""
+    """Return a rule for an option that is not needed here; *why* is the note."""
     return lambda draft, context, line: LineVerdict(line, VerdictKind.NEEDLESS, why)
 
 
 def missing(instead: str) -> Rule:
-    """There is no such thing here; *instead* says what to do."""
+    """Return a rule for an option without equivalent; *instead* says what to do."""
     return lambda draft, context, line: LineVerdict(line, VerdictKind.MISSING, instead)
 
 
 def guard(instead: str) -> Rule:
-    """As `missing`, for what kept somebody out."""
+    """Return a rule as `missing` does, for an option that restricts access."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         draft.guards.append(line)
@@ -38,7 +38,7 @@ def guard(instead: str) -> Rule:
 
 
 def switch(on: Rule, off: Rule) -> Rule:
-    """One rule for true, another for false."""
+    """Return a rule that applies *on* to true and *off* to false."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict | None:
         return (on if truth(line) else off)(draft, context, line)
@@ -47,9 +47,7 @@ def switch(on: Rule, off: Rule) -> Rule:
 
 
 def bound(section: str, key: str, unlimited: int | None = None, note: str = "", least: int = 0) -> Rule:
-    """A number that is a key of ours. Zero, and *least* if it is -1, means without limit in Mosquitto: then the largest
-    we take is written.
-    """
+    """Return a rule for a number that has a key here; 0 and -1, no limit in Mosquitto, become *unlimited*, if given."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         given = max(whole(line, least), 0)
@@ -68,7 +66,7 @@ def bound(section: str, key: str, unlimited: int | None = None, note: str = "", 
 
 
 def whole(line: ConfLine, least: int = 0) -> int:
-    """The number of a line. Raises ValueUnusable."""
+    """Return the number that is the value of a line. Raises ValueUnusable."""
     try:
         number = int(line.value)
     except ValueError:
@@ -79,12 +77,12 @@ def whole(line: ConfLine, least: int = 0) -> int:
 
 
 def is_number(word: str) -> bool:
-    """Whether it is written in the digits of ASCII alone, as few as make sense."""
+    """Return whether *word* has only ASCII digits, DIGITS_MAX at most."""
     return word.isascii() and word.isdigit() and len(word) <= DIGITS_MAX
 
 
 def truth(line: ConfLine) -> bool:
-    """Whether it says true. Raises ValueUnusable."""
+    """Return the boolean that is the value of a line. Raises ValueUnusable."""
     if line.value.lower() in ("true", "1"):
         return True
     if line.value.lower() in ("false", "0"):
@@ -93,14 +91,14 @@ def truth(line: ConfLine) -> bool:
 
 
 def text(line: ConfLine) -> str:
-    """The value, which must be there. Raises ValueUnusable."""
+    """Return the value of a line, which must not be empty. Raises ValueUnusable."""
     if not line.value:
         raise ValueUnusable(f"{line.name} takes a value")
     return line.value
 
 
 def one_of(line: ConfLine, *words: str) -> str:
-    """The value, one of *words*. Raises ValueUnusable."""
+    """Return the value of a line, which must be one of *words*. Raises ValueUnusable."""
     if line.value not in words:
         raise ValueUnusable(f"{line.name} takes one of {', '.join(words)}")
     return line.value

@@ -1,4 +1,4 @@
-"""Options about who may come in and what they may do. mosquitto.conf(5), "General options"."""
+"""Translates the options of authentication and authorization. mosquitto.conf(5), "General options"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_FOR_ALL: Final = ("password_file", "acl_file")
 
 
 def per_listener_settings(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """True: what follows is each listener's own."""
+    """`per_listener_settings true`: later security options belong to the listener before them."""
     draft.is_per_listener = truth(line)
     return LineVerdict(
         line, VerdictKind.TRANSLATED, "each listener's own" if draft.is_per_listener else "the same for all"
@@ -28,7 +28,7 @@ def per_listener_settings(draft: ImportDraft, context: ConfContext, line: ConfLi
 
 
 def allow_anonymous(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """Whether a user name is needed; settled per listener when all are read."""
+    """`allow_anonymous`: evaluated by `anonymous` for each listener when all lines have been read."""
     truth(line)
     if draft.is_per_listener or line.name == "listener_allow_anonymous":
         context.listener.lines["allow_anonymous"] = line
@@ -37,9 +37,9 @@ def allow_anonymous(draft: ImportDraft, context: ConfContext, line: ConfLine) ->
 
 
 def anonymous(draft: ImportDraft) -> Iterator[LineVerdict]:
-    """What every listener says about clients without a user name: Mosquitto lets them in only where it is told to.
+    """Set `anonymous` of each listener: Mosquitto accepts clients without user name only with `allow_anonymous true`.
 
-    With no listener at all it lets them in, from this machine.
+    Without any listener it accepts them, from this machine.
     """
     is_local_only = not draft.listeners and not draft.default_listener.is_used
     told: dict[ConfLine, LineVerdict] = {}
@@ -53,7 +53,7 @@ def anonymous(draft: ImportDraft) -> Iterator[LineVerdict]:
 
 
 def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]], is_whole: bool = False) -> Rule:
-    """A file of Mosquitto's that is kept as it is. *is_whole*: a gateway does not start with one that has a problem."""
+    """Return a rule for a file that is used unchanged. *is_whole*: a gateway refuses a file with any problem."""
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         path = draft.path(line)
@@ -85,7 +85,7 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]
 
 
 def for_all(draft: ImportDraft, finding: LineVerdict) -> LineVerdict:
-    """A file that Mosquitto asks at one listener holds at all of ours; said where that is another one too."""
+    """Note in the verdict on a file of one listener that it applies to all listeners here."""
     line = finding.line
     if not (draft.is_per_listener and line.name in ONE_FOR_ALL and finding.keys):
         return finding
@@ -98,7 +98,7 @@ def for_all(draft: ImportDraft, finding: LineVerdict) -> LineVerdict:
 
 
 def plugin(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """Code of others that decides who may come in."""
+    """`plugin`: code that authenticates and authorizes clients in Mosquitto."""
     draft.guards.append(line)
     if "dynamic_security" in text(line):
         instead = "write its users with edgebroker passwd and its roles into an access-control file"
@@ -111,19 +111,19 @@ def plugin(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerd
 
 
 def plugin_use(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """A plug-in that `plugin_load` has loaded, on this listener."""
+    """`plugin_use`: a plug-in that was loaded by `plugin_load`."""
     return LineVerdict(line, VerdictKind.MISSING, "plug-ins are not loaded")
 
 
 def auto_id_prefix(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """How identifiers begin that the broker gives."""
+    """`auto_id_prefix`: the prefix of client identifiers that the broker assigns."""
     if line.value == "auto-":
         return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
     return LineVerdict(line, VerdictKind.MISSING, "identifiers given by the gateway begin with auto-")
 
 
 def max_keepalive(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """The longest silence that may be agreed on."""
+    """`max_keepalive`: the longest keep alive interval."""
     given = whole(line)
     if given in (0, 65_535):
         return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")

@@ -1,4 +1,4 @@
-"""Options about what is kept, what is logged, and how the process runs. mosquitto.conf(5), "General options"."""
+"""Translates the options of persistence, logging and the process. mosquitto.conf(5), "General options"."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _LEVELS: Final = {
     "debug": "debug",
     "all": "debug",
 }
-"""log_type -> our level, from quiet to talkative."""
+"""log_type -> `notices.level`, from the fewest messages to the most."""
 DATA_DIR: Final = "edgebroker-data"
-"""Where Mosquitto keeps its file in its working folder, we need a folder of our own, beside the settings."""
+"""The data folder beside the settings, where Mosquitto writes its file into its working directory."""
 
 
 def kept(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
-    """Look at it when all are read."""
+    """Check a line about persistence and keep it for `persistence`."""
     truth(line) if line.name.endswith("persistence") else draft.path(line)
     draft.store[line.name.removeprefix("retained_")] = line
 
 
 def persistence(draft: ImportDraft) -> Iterator[LineVerdict]:
-    """A folder of our own, inside Mosquitto's if one is named: two brokers must not share files."""
+    """Set a data folder, inside Mosquitto's if one is named: two brokers must not share files."""
     wanted, location = draft.store.get("persistence"), draft.store.get("persistence_location")
     is_wanted = wanted is not None and truth(wanted)
     if wanted is not None and not is_wanted:
@@ -53,7 +53,7 @@ def persistence(draft: ImportDraft) -> Iterator[LineVerdict]:
 
 
 def log_dest(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """We write what an operator should know to standard error; whoever starts us decides where that goes."""
+    """`log_dest`: a gateway writes its log to standard error, which the service manager redirects."""
     where, _, file = text(line).partition(" ")
     notes = {
         "stderr": (VerdictKind.NEEDLESS, "it is so already"),
@@ -73,7 +73,7 @@ def log_dest(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVe
 
 
 def log_type(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """Kinds of messages, of which ours are levels: the most talkative kind that is asked for decides."""
+    """`log_type`: Mosquitto has types, a gateway levels; of several types the one with the most messages decides."""
     level = _LEVELS.get(text(line))
     if level is None:
         return LineVerdict(line, VerdictKind.UNKNOWN, f"types are {', '.join(_LEVELS)}")
@@ -89,7 +89,7 @@ def log_type(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVe
 
 OPTIONS: Final[dict[str, Rule]] = {
     "persistence": kept,
-    "retained_persistence": kept,  # its name of old
+    "retained_persistence": kept,  # its former name
     "persistence_location": kept,
     "persistence_file": needless("the journal names its own files"),
     "autosave_interval": needless("every acknowledged message is on disk"),

@@ -1,6 +1,6 @@
-"""The translation of a whole configuration of Mosquitto: read, translated, and written as TOML.
+"""Translates a whole configuration of Mosquitto into settings in TOML.
 
-Behind every value the file names the line that it comes from.
+A comment after each value names the line of the configuration that it comes from.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TOKEN: Final = """\
 
 
 def toml_text(draft: ImportDraft, source: Path) -> str:
-    """The whole file."""
+    """Return the settings file as text."""
     lines = [
         f"# Settings of a gateway, translated by `edgebroker import` from {_printable(str(source))}.",
         "# Behind every value stands the line it comes from; docs/settings.md explains the keys.",
@@ -88,7 +88,7 @@ def _assignment(text: str, source: ConfLine | str) -> str:
 
 
 def _printable(text: str) -> str:
-    """What a comment may hold: no control characters."""
+    """Return *text* without characters that a TOML comment must not contain."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "?" for character in text)
@@ -102,12 +102,12 @@ UNSAID: Final = {
     "memory_limit": "clients fill 256 MiB at most, any memory there is in Mosquitto: quota.memory_bytes_max",
     "[http]": "edgebroker status, reload and the like are answered at no port: take the # from the last lines written",
 }
-"""Option -> how our default differs, to be said where the configuration leaves the option out. [http] is ours alone."""
+"""Option -> how the default here differs; reported if the configuration does not set it. [http] exists only here."""
 
 
 @dataclass(slots=True)
 class ImportTranslation:
-    """The settings as text, and the report's content. `problems`: why a gateway would refuse the text as it is."""
+    """The settings as text, and the content of the report. `problems`: why a gateway would refuse the settings."""
 
     text: str
     findings: list[LineVerdict]
@@ -116,12 +116,12 @@ class ImportTranslation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was asked for is in the settings, and a gateway takes them."""
+        """Whether the settings have an equivalent for every line, and a gateway accepts them."""
         return not self.problems and not any(finding.verdict.is_loss for finding in self.findings)
 
 
 def translate(path: Path) -> ImportTranslation:
-    """Translate the configuration in *path*, with what it includes. Raises ConfUnreadable."""
+    """Translate the configuration in *path* and the files that it includes. Raises ConfUnreadable."""
     draft, overriding = ImportDraft(path.parent), OverrideTable()
     taken = _taken(draft, overriding, path, is_main=True)
     draft.discard(overriding.overridden())
@@ -140,7 +140,7 @@ def translate(path: Path) -> ImportTranslation:
 def _taken(
     draft: ImportDraft, overriding: OverrideTable, path: Path, is_main: bool
 ) -> list[tuple[ConfLine, LineVerdict | None]]:
-    """The lines of one file in turn, each with its finding, or None if that is seen at the end."""
+    """Translate the lines of one file; return each with its verdict, or None if `_settled` determines it."""
     taken: list[tuple[ConfLine, LineVerdict | None]] = []
     context = ConfContext(draft.default_listener)
     for line in read_lines(path):
@@ -162,7 +162,7 @@ def _taken(
 def _included(
     draft: ImportDraft, overriding: OverrideTable, line: ConfLine
 ) -> list[tuple[ConfLine, LineVerdict | None]]:
-    """`include_dir`: only from the main file, as in Mosquitto."""
+    """Translate the files of an `include_dir`, which Mosquitto reads only in the main file."""
     folder = Path(draft.path(line))
     try:
         files = included_files(folder)
@@ -187,7 +187,7 @@ def _unknown(line: ConfLine) -> LineVerdict:
 
 
 def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]]) -> list[LineVerdict]:
-    """The findings in the order of the lines, those of listeners and anonymity included."""
+    """Evaluate the options that depend on each other; return the verdicts on all lines in their order."""
     late: dict[ConfLine, LineVerdict] = {}
     used = draft.used_listeners()
     if draft.default_listener not in used:
@@ -217,7 +217,7 @@ def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]
 
 
 def _keep_to_this_machine(one: ListenerDraft, reason: ConfLine) -> None:
-    """Never more open than it was: who was kept out by something we do not have is kept out by the loopback address."""
+    """Bind a listener to the loopback address, because *reason*, a restriction of access, has no equivalent here."""
     if "host" in one.keys:
         why = f"this machine alone, because there is no equivalent of {reason.place}: {reason}"
         one.keys["host"] = DraftEntry("::1" if one.domain == "ipv6" else "127.0.0.1", why)

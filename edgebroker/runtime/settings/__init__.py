@@ -1,4 +1,4 @@
-"""Everything an operator may set, in one TOML file or on the command line; docs/settings.md explains every key.
+"""The settings of a gateway, from a TOML file and the command line; docs/settings.md explains every key.
 
     settings = Settings.load(Path("gateway.toml")).overridden(port=1884)
     for listener in settings.listeners:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 LIVE: Final = Activation.LIVE
 RULES_MAX: Final = 256
-"""Of one bridge: each is a subscription at either end."""
+"""The most rules of a bridge: each is a subscription at one end or both."""
 ADDRESSES_MAX: Final = 8
 SPANS_MAX: Final = 32
-"""Of one day."""
+"""The most time spans of a bridge's schedule for a day."""
 BYTES_PER_DAY_MAX: Final = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class AddressKind:
-    """Reads `HOST:PORT`."""
+    """The address of a remote broker, `HOST:PORT`."""
 
     def read(self, value: object, folder: Path) -> str:
         if not isinstance(value, str):
@@ -45,11 +45,11 @@ class AddressKind:
 
 @dataclass(frozen=True, slots=True)
 class RuleKind:
-    """Reads a table with the fields of a rule, or a rule in one line of text."""
+    """A rule of a bridge: a table with the fields of `BridgeRule`, or one line of text."""
 
     def read(self, value: object, folder: Path) -> BridgeRule:
         from edgebridge.bridge.errors import RuleInvalid
-        from edgebridge.bridge.rules import parse_rule  # for who has bridges
+        from edgebridge.bridge.rules import parse_rule  # only gateways with bridges load it
 
         try:
             if isinstance(value, str):
@@ -68,11 +68,11 @@ class RuleKind:
 
 OWN_CLIENT: Final = "give each its own: the remote would take them for one client, and each would throw the other out"
 _IN_A_FILE: Final[dict[str, type]] = {"select": list, "rename": dict}
-"""What fields of a rule are in a file that are tuples here."""
+"""The types that fields of a rule have in a file where `BridgeRule` has tuples."""
 
 
 def _rule_of(table: dict[str, Any]) -> BridgeRule:
-    """As it is, unchecked. Raises Unusable."""
+    """Return the rule in *table*; `BridgeRule.check` is not called. Raises InvalidValue."""
     from edgebridge.bridge.payload_options import PayloadOptions
     from edgebridge.bridge.rules import BridgeRule
 
@@ -84,7 +84,7 @@ def _rule_of(table: dict[str, Any]) -> BridgeRule:
 
 
 def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields of a rule. Raises Unusable."""
+    """Yield the fields of a rule with their values. Raises InvalidValue."""
     from edgebridge.bridge.rules import BridgeDirection
 
     if "pattern" not in table:
@@ -103,7 +103,7 @@ def _given(table: dict[str, Any], known: dict[str, Any]) -> Iterator[tuple[str, 
 
 
 def _names(field: str, value: Any) -> tuple[Any, ...]:
-    """Of a list, its texts; of a table, its pairs of them. Raises Unusable."""
+    """Return the strings of a list, or the pairs of strings of a table. Raises InvalidValue."""
     texts = [*value, *value.values()] if isinstance(value, dict) else value
     if not all(isinstance(one, str) for one in texts):
         raise InvalidValue(f"has a rule whose {field} has something else than names in it", "write them in quotes")
@@ -112,10 +112,11 @@ def _names(field: str, value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SpanKind:
-    """Reads a span of the day, as a table or in one line of text."""
+    """A time span of the day in which a bridge is closed, or limited: a table, or one line of text."""
 
     def read(self, value: object, folder: Path) -> ScheduleSpan:
-        from edgebridge.bridge.budget import ScheduleSpanInvalid, parse_span, span_of  # for who has hours
+        # Imported here: only bridges with a schedule need it.
+        from edgebridge.bridge.budget import ScheduleSpanInvalid, parse_span, span_of
 
         try:
             if isinstance(value, str):
@@ -132,7 +133,7 @@ class SpanKind:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """One foreign broker, and what is exchanged with it."""
+    """A bridge: a remote broker, the rules for messages, and limits."""
 
     name: str = key("", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE)
     addresses: tuple[str, ...] = key((), ListOf(AddressKind(), ADDRESSES_MAX), LIVE)
@@ -168,16 +169,16 @@ class BridgeSettings:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name of the bridge in messages."""
         return self.name
 
     @property
     def is_tls(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether the connection uses TLS."""
         return self.tls or any((self.tls_ca, self.tls_certificate, self.tls_server_name))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        """What does not go together."""
+        """Yield the contradictions between keys; *given* are those that the file names."""
         if not self.name:
             yield "name", "is not set", 'every bridge has a name, as name = "cloud"'
         if not self.addresses:
@@ -214,16 +215,16 @@ class BridgeSettings:
             yield "password_file", "stands without username", "version 3.1.1 has no password without a user name"
 
     def is_same_client_as(self, other: BridgeSettings) -> bool:
-        """Whether a remote cannot tell the two apart. One of them may rest, and take the place of the other one day."""
+        """Return whether both use one client identifier at one address. Only one of them may run at a time."""
         meet = not set(self.addresses).isdisjoint(other.addresses)
         return self.client_id is not None and self.client_id == other.client_id and meet
 
     def is_as_other(self, other: BridgeSettings) -> str:
-        """What is wrong with its client identifier, where that is another one's too."""
+        """Return the reason why this bridge's client identifier is refused beside *other*."""
         return f"is {self.client_id!r}, as that of {other.name} to the same address"
 
     def unused(self) -> Iterator[str]:
-        """Keys that mean nothing here."""
+        """Yield the keys that have no effect with the others as they are."""
         if self.version != "3.1.1":
             yield "try_private"
         if self.protocol != "websocket":
@@ -236,12 +237,12 @@ class BridgeSettings:
 
     @staticmethod
     def identities(bridges: Sequence[BridgeSettings]) -> list[str]:
-        """What makes a bridge the same in other settings: its name."""
+        """Return what identifies each bridge at a reload: its name."""
         return [one.name for one in bridges]
 
     @staticmethod
     def clashes(bridges: Sequence[BridgeSettings]) -> Iterator[tuple[int, Conflict]]:
-        """What two bridges cannot have both: (index of the second, what)."""
+        """Yield what two bridges cannot both have: (index of the later one, conflict)."""
         names: set[str] = set()
         for index, one in enumerate(bridges):
             if one.name in names:

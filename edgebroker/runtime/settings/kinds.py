@@ -21,25 +21,25 @@ TOML_NAMES = {
 
 
 class InvalidValue(Exception):
-    """A value that cannot be used: (reason, how to mend it)."""
+    """Raised for a value that a key does not accept; `args` are the reason and the remedy."""
 
     def __init__(self, reason: str, mend: str) -> None:
         super().__init__(reason, mend)
 
 
 class ValueKind(Protocol):
-    """One kind of value."""
+    """A kind of value: checks what `tomllib` has parsed, and describes what it accepts."""
 
     def read(self, value: object, folder: Path) -> object:
-        """The value as the gateway uses it; paths are relative to *folder*. Raises Unusable."""
+        """Return the value as the gateway uses it; paths are relative to *folder*. Raises InvalidValue."""
 
     def __str__(self) -> str:
-        """What is accepted, in words for people."""
+        """Describe the accepted values, for error messages and docs/settings.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """A whole number from `least` to `most`, both included."""
+    """An integer from `least` to `most`, both included."""
 
     least: int
     most: int
@@ -57,7 +57,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text that matches `pattern` as a whole; `meaning` says so in words."""
+    """A string that matches `pattern` completely; `meaning` describes such strings."""
 
     pattern: str
     meaning: str
@@ -75,7 +75,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class FolderPath:
-    """A folder, which need not exist yet. `~` is the user's own."""
+    """The path of a folder, which need not exist yet. `~` is the user's home directory."""
 
     def read(self, value: object, folder: Path) -> Path:
         return _path(value, folder, str(self))
@@ -86,7 +86,7 @@ class FolderPath:
 
 @dataclass(frozen=True, slots=True)
 class FilePath:
-    """A file, read when it is needed. `~` is the user's own folder."""
+    """The path of a file, which is opened later. `~` is the user's home directory."""
 
     def read(self, value: object, folder: Path) -> Path:
         return _path(value, folder, str(self))
@@ -97,7 +97,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """On or off."""
+    """`true` or `false`."""
 
     def read(self, value: object, folder: Path) -> bool:
         if not isinstance(value, bool):
@@ -110,7 +110,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of `words`."""
+    """One of the strings in `words`."""
 
     words: tuple[str, ...]
 
@@ -128,7 +128,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class IpNetwork:
-    """A network or an address."""
+    """An IP network, or the address of one host."""
 
     def read(self, value: object, folder: Path) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
         if not isinstance(value, str):
@@ -144,7 +144,7 @@ class IpNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of values of one kind, at most `most`; kept as a tuple."""
+    """A list of at most `most` values of one kind; `read` returns a tuple."""
 
     kind: ValueKind
     most: int
@@ -172,5 +172,5 @@ def _path(value: object, folder: Path, what: str) -> Path:
 
 
 def toml_name(value: object) -> str:
-    """What TOML calls a value, for people."""
+    """Return the name of a value's TOML type, for error messages."""
     return TOML_NAMES.get(type(value), "a date or time")

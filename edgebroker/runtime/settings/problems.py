@@ -1,4 +1,4 @@
-"""Problems of settings as an operator reads them, and the bridge entries that are set aside because of them."""
+"""Errors in settings as an operator reads them, and the entries of bridges that are not used because of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong. `line` counts from 1 and is 0 where there is no line; `key` is `section.name` or empty."""
+    """One error. `line` counts from 1 and is 0 if unknown; `key` is `section.name` or empty; `mend` is the remedy."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ class Problem:
 
 
 class SettingsRefused(SettingsInvalid):
-    """Settings with problems: `problems` has all of them, the message one line for each."""
+    """Raised for settings with errors: `problems` has all of them, the message has one line for each."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -37,13 +37,13 @@ class SettingsRefused(SettingsInvalid):
 
 
 class ProblemCollector:
-    """What is refused inside is added to `problems`, and what stands behind is looked at all the same."""
+    """A context that appends the problems of a SettingsRefused to `problems`; the code after it runs all the same."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the context."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, SettingsRefused):
@@ -54,28 +54,28 @@ class ProblemCollector:
 
 @dataclass(frozen=True, slots=True)
 class InvalidEntry:
-    """One entry of a section that may stand several times, or all that a file has of them."""
+    """An entry of a list section that cannot be used; without a name, it may stand for several entries."""
 
     name: str
-    """What the entry is called; empty: nobody knows, and there may be several."""
+    """The name of the entry; empty if it cannot be read."""
     problems: tuple[Problem, ...]
     given: Mapping[str, object] = field(default_factory=dict)
-    """Those of its keys that can be read."""
+    """The valid keys of the entry."""
     settings: BridgeSettings | None = None
-    """All of it, where only a file that it names is wrong, or another bridge is the same client."""
+    """The whole entry, if only a file that it names is invalid, or another bridge has its client identifier."""
     is_double: bool = False
-    """Whether a bridge that runs is the same client; only an operator says that this one is to take its place."""
+    """Whether a running bridge has the same client identifier; only an operator may replace that bridge by this one."""
 
     def __str__(self) -> str:
         return f"{self.label}: {'; '.join(map(str, self.problems))}"
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name of the entry in messages."""
         return f"bridge {self.name}" if self.name else "a bridge without a name that can be read"
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """For programs: one for each problem."""
+        """Yield a row for JSON output for each problem."""
         for one in self.problems:
             yield {
                 "bridge": self.name or None,

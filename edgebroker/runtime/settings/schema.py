@@ -26,34 +26,34 @@ from edgebroker.names import most_alike
 from edgebroker.runtime.settings.kinds import InvalidValue, ValueKind
 
 TABLES_MAX: Final = 64
-"""Of one list, as of listeners: each is a socket; more is a file that a program wrote by mistake."""
+"""The most entries of a list section: each listener opens a socket, and a longer list is the mistake of a program."""
 
 Conflict = tuple[str, str, str]
 """(key, reason, mend)."""
 
 
 class Activation(Enum):
-    """When a changed key holds after the settings were read again."""
+    """When the new value of a key takes effect after the settings have been reloaded."""
 
     LIVE = "applied"
     RESTART = "needs restart"
 
 
 def key(default: object, kind: ValueKind, applied: Activation = Activation.RESTART) -> Any:
-    """A field of a section. `None` as *default* means that the key is not set."""
+    """Declare a key of a section. `None` as *default* means that the key is not set."""
     return field(default=default, metadata={"kind": kind, "applied": applied})
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What reading needs to know of a section. `is_list`: it may stand several times, as `[[name]]`.
+    """The schema of one section. `is_list`: the section may occur several times, as `[[name]]`.
 
-    `is_apart`: an entry that is wrong may be set aside, and the others hold.
+    `is_apart`: an invalid entry may be left out while the others are used.
     """
 
     name: str
     attribute: str
-    """Where `Settings` has it."""
+    """The field of `Settings` that holds the section."""
     made: type[Any]
     is_list: bool
     keys: Mapping[str, Field[Any]]
@@ -62,10 +62,10 @@ class Section:
 
     @classmethod
     def of(cls, declared: Field[Any]) -> Section:
-        """The section behind a field of `Settings`, by the field's default: one section, or a tuple of them.
+        """Return the schema of a field of `Settings`, whose default is one section or a tuple of them.
 
-        The field's metadata may say otherwise what a file calls it, `section`, and how many there may be, `most`; of
-        one that need not stand at all, its class, `made`; and whether each entry may be set aside alone, `apart`.
+        The field's metadata may give another name for files (`section`), the most entries (`most`), the class of an
+        entry where the default is empty (`made`), and whether invalid entries may be left out (`apart`).
         """
         assert callable(declared.default_factory)
         default = declared.default_factory()
@@ -76,38 +76,38 @@ class Section:
         return cls(name, declared.name, made, is_list, keys, most, declared.metadata.get("apart", False))
 
     def conflicts(self, values: object, given: Set[str]) -> Iterator[Conflict]:
-        """What does not go together in the section *values*."""
+        """Return the contradictions between the keys of the section *values*."""
         find = getattr(values, "conflicts", None)
         return iter(()) if find is None else find(given)
 
     def clashes(self, several: Sequence[object]) -> Iterator[tuple[int, Conflict]]:
-        """What two of *several* sections of this name cannot have both: (index of the second, what)."""
+        """Return the contradictions between *several* entries of this section: (index of the later entry, conflict)."""
         find = getattr(self.made, "clashes", None)
         return iter(()) if find is None else find(several)
 
     def changed_keys(self, values: object) -> Set[str]:
-        """The keys of the section *values* that do not have their default."""
+        """Return the keys of the section *values* that differ from their defaults."""
         return {name for name, declared in self.keys.items() if getattr(values, name) != declared.default}
 
     def shown(self, values: object) -> dict[str, Any]:
-        """Key -> value, as JSON can hold it: paths as text. What means nothing beside the others is left out."""
+        """Return key -> JSON value, without the keys that have no effect beside the others."""
         unused = set(values.unused()) if hasattr(values, "unused") else set()
         return {name: plain(getattr(values, name)) for name in self.keys if name not in unused}
 
 
 def plain(value: object) -> object:
-    """A value as JSON can hold it."""
+    """Return a value as JSON can represent it: a tuple as a list, a path as a string."""
     if isinstance(value, tuple):
         return [plain(one) for one in value]
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 Sections: TypeAlias = Mapping[str, Section]
-"""By the name that a file gives them."""
+"""The schemas by the names of the sections in a file."""
 
 
 def read_value(known: Sections, section: Section, name: str, value: object, folder: Path) -> object:
-    """The checked value of a key. Raises Unusable(reason, mend)."""
+    """Return the checked value of a key. Raises InvalidValue."""
     declared = section.keys.get(name)
     if declared is None:
         raise InvalidValue("unknown key", _nearest_key(known, section, name))
@@ -123,5 +123,5 @@ def _nearest_key(known: Sections, section: Section, name: str) -> str:
 
 
 def sections_with(known: Sections, name: str) -> Iterator[str]:
-    """The names of the sections that have a key of this name."""
+    """Return the names of the sections that have a key *name*."""
     return (section.name for section in known.values() if name in section.keys)

@@ -1,4 +1,4 @@
-"""The sections of the settings file but `bridge`: one frozen dataclass each, and the kinds of value only they use."""
+"""The sections of the settings file except `bridge`: a frozen dataclass for each, and the kinds of value they need."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from edgebroker.runtime.settings.kinds import (
 )
 from edgebroker.runtime.settings.schema import Activation, Conflict, key
 
-BATCH_MS_MAX = 60_000  # who may lose more than a minute wants `memory`
+BATCH_MS_MAX = 60_000  # for more than a minute of possible loss there is the mode `memory`
 
 
 @dataclass(frozen=True, slots=True)
 class DurabilityKind:
-    """Reads `sync`, `batched:MS` and `memory`."""
+    """A durability: `sync`, `batched:MS` or `memory`."""
 
     def read(self, value: object, folder: Path) -> Durability:
         if not isinstance(value, str):
@@ -55,7 +55,7 @@ class DurabilityKind:
 
 @dataclass(frozen=True, slots=True)
 class ClientDurability:
-    """What is promised to clients whose identifiers match `pattern`."""
+    """The durability of sessions whose client identifiers match `pattern`."""
 
     pattern: str
     durability: Durability
@@ -66,7 +66,7 @@ class ClientDurability:
 
 @dataclass(frozen=True, slots=True)
 class ClientDurabilityKind:
-    """Reads `PATTERN=MODE`, where PATTERN may hold `*` and `?`."""
+    """A durability for some clients: `PATTERN=MODE`, where PATTERN may contain `*` and `?`."""
 
     def read(self, value: object, folder: Path) -> ClientDurability:
         if not isinstance(value, str):
@@ -81,9 +81,9 @@ class ClientDurabilityKind:
 
 
 def hosts_overlap(host: str, other: str) -> bool:
-    """Whether whoever listens at one of two hosts leaves no such port to the other.
+    """Return whether one port cannot be opened at both hosts.
 
-    Names but `localhost` are not looked up for that: each overlaps itself alone.
+    Host names other than `localhost` are not resolved: each overlaps only with itself.
     """
     if host.lower() == other.lower():
         return True
@@ -112,14 +112,14 @@ class NodeSettings:
     gather_us: int = key(limits.GATHER_US, Integer(0, 10_000))
 
 
-PATH_BYTES_MAX = 107  # `sun_path` of Linux has 108, with a zero at the end; we also need four for a name to bind
+PATH_BYTES_MAX = 107  # `sun_path` of Linux has 108 with the final zero; the temporary name to bind takes four more
 LIVE = Activation.LIVE
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """Where devices connect, and on which terms."""
+    """An address where clients connect, and its protocol, TLS and access."""
 
     name: str | None = key(
         None, Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE
@@ -151,18 +151,18 @@ class ListenerSettings:
 
     @property
     def address(self) -> str:
-        """Where it listens: `host:port`, or the path of a Unix socket."""
+        """The address `host:port`, or the path of the Unix socket."""
         if self.path is not None:
             return str(self.path)
         return hostport(self.host, self.port)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name of the listener in messages."""
         return self.name or self.address
 
     def excludes(self, other: ListenerSettings) -> bool:
-        """Whether only one of the two can be opened."""
+        """Return whether only one of the two listeners can be opened."""
         if self.path is not None or other.path is not None:
             return self.path == other.path
         return 0 < self.port == other.port and hosts_overlap(self.host, other.host)
@@ -172,7 +172,7 @@ class ListenerSettings:
         return self.tls_certificate is not None
 
     def unused(self) -> Iterator[str]:
-        """Keys that mean nothing here."""
+        """Yield the keys that have no effect with the others as they are."""
         if self.path is None:
             yield "path_mode"
         else:
@@ -185,7 +185,7 @@ class ListenerSettings:
             yield "proxy_sources"
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        """What does not go together."""
+        """Yield the contradictions between keys; *given* are those that the file names."""
         if self.path is not None:
             for name in sorted({"host", "port"} & given):
                 yield name, "stands beside path", "a listener has either host and port or a path"
@@ -215,7 +215,7 @@ class ListenerSettings:
 
     @staticmethod
     def identities(listeners: Sequence[ListenerSettings]) -> list[tuple[str, int]]:
-        """What makes a listener the same in other settings: its address, and of those with port 0 its rank."""
+        """Return what identifies each listener at a reload: its address, and its rank among listeners with port 0."""
         seen: dict[str, int] = {}
         found = []
         for one in listeners:
@@ -225,7 +225,7 @@ class ListenerSettings:
 
     @staticmethod
     def clashes(listeners: Sequence[ListenerSettings]) -> Iterator[tuple[int, Conflict]]:
-        """What two listeners cannot have both: (index of the second, what)."""
+        """Yield what two listeners cannot both have: (index of the later one, conflict)."""
         names: set[str] = set()
         for index, one in enumerate(listeners):
             if one.name is not None and one.name in names:
@@ -238,7 +238,7 @@ class ListenerSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The delivery log; none is written without `dir`."""
+    """The delivery log, which is written only with `dir`."""
 
     dir: Path | None = key(None, FolderPath())
     sample_qos0: int = key(1, Integer(1, 1_000_000))
@@ -249,7 +249,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """What the gateway keeps between runs."""
+    """The journal: where it is, what it promises, and how much it may write."""
 
     dir: Path | None = key(None, FolderPath())
     durability: Durability = key(SYNC, DurabilityKind())
@@ -262,7 +262,7 @@ class DataSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """The bounds of `edgebroker.limits` that an operator may move, under the same names."""
+    """The limits of `edgebroker.limits` that an operator may change, under the same names."""
 
     out_bytes_max: int = key(limits.OUT_BYTES_MAX, Integer(16 * limits.KIB, 256 * limits.MIB))
     queue_messages_max: int = key(limits.QUEUE_MESSAGES_MAX, Integer(1, 1_000_000))
@@ -279,7 +279,7 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class MqttSettings:
-    """What the standard leaves to the server. The front end's terms have the same names."""
+    """Behaviour that MQTT leaves to the server; `FrontendOptions` has fields of the same names."""
 
     keep_alive_s_max: int = key(0, Integer(0, 65_535))
     response_prefix: str | None = key(None, Text(r"[^$+#\s\0][^+#\s\0]{0,255}", "a topic prefix without wildcards"))
@@ -296,7 +296,7 @@ _SERVER = re.compile(r"(?:\[(?P<ipv6>[^]]+)\]|[^]:/[]+)(?::(?P<port>[0-9]{1,5}))
 
 @dataclass(frozen=True, slots=True)
 class ServerReferences(Text):
-    """Text with servers apart by blanks, each as MQTT 5.0 section 4.11 writes it: whom it misleads comes nowhere."""
+    """Server references separated by single spaces, each in the form of MQTT 5.0 section 4.11."""
 
     def read(self, value: object, folder: Path) -> str:
         text = Text.read(self, value, folder)
@@ -329,14 +329,14 @@ _SERVERS = ServerReferences(r"[^\s,]{1,261}( [^\s,]{1,261}){0,7}", "up to 8 host
 
 @dataclass(frozen=True, slots=True)
 class RedirectSettings:
-    """Where clients are sent instead of being served here."""
+    """Redirection: the Server Reference that clients receive instead of a connection (MQTT 5.0 section 4.11)."""
 
     use_another_server: str | None = key(None, _SERVERS, Activation.LIVE)
     server_moved: str | None = key(None, _SERVERS, Activation.LIVE)
 
     @property
     def redirect(self) -> Redirect | None:
-        """Where clients are sent, if they are."""
+        """The redirection, or None."""
         if self.server_moved is not None:
             return Redirect(ReasonCode.SERVER_MOVED, self.server_moved)
         if self.use_another_server is not None:
@@ -344,16 +344,16 @@ class RedirectSettings:
         return None
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        """Both at once say two different things."""
+        """Yield a contradiction if both keys are set: they have different reason codes."""
         if self.use_another_server is not None and self.server_moved is not None:
             yield "server_moved", "stands beside use_another_server", "leave one of them out"
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Who may come in, and do what. Without `password_file` nobody is asked for a password.
+    """Authentication and authorization. Without `password_file` no password is checked.
 
-    Without `acl_file` everybody may do everything.
+    Without `acl_file` every client may publish and subscribe everywhere.
     """
 
     password_file: Path | None = key(None, FilePath(), Activation.LIVE)
@@ -364,7 +364,7 @@ class AccessSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
-    """How much one client, one address and all together may ask. `frontend.quota` has the same names."""
+    """Limits for each client, for each address and for all clients together; `Quota` has fields of the same names."""
 
     connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Integer(256, 512 * limits.KIB), Activation.LIVE)
     connects_per_s: int = key(limits.CONNECTS_PER_S, Integer(0, 1_000_000), Activation.LIVE)
@@ -386,7 +386,7 @@ PEER_TLS_KEYS = ("tls_certificate", "tls_key", "tls_ca")
 
 @dataclass(frozen=True, slots=True)
 class OverlaySettings:
-    """The federation that this gateway belongs to, under the name `node.name`; none without `topology`."""
+    """The federation to which this gateway belongs as `node.name`; without `topology` it belongs to none."""
 
     topology: Path | None = key(None, FilePath())
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
@@ -400,18 +400,18 @@ class OverlaySettings:
 
     @property
     def is_tls(self) -> bool:
-        """Whether peers prove who they are."""
+        """Whether the gateways authenticate each other with certificates."""
         return self.tls_certificate is not None
 
     def unused(self) -> Iterator[str]:
-        """Keys that mean nothing here."""
+        """Yield the keys that have no effect with the others as they are."""
         if self.topology is None:
             yield from ("host", "port", "routing", "lease_s", *PEER_TLS_KEYS)
         if not self.is_tls:
             yield "tls_crl"
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        """What does not go together."""
+        """Yield the contradictions between keys; *given* are those that the file names."""
         if self.topology is None:
             for name in sorted(given - {"topology"}):
                 yield name, "does nothing without topology", "name the topology file, or leave the line out"
@@ -434,7 +434,7 @@ class OverlaySettings:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Where metrics, health and status are answered; nowhere without `port`."""
+    """The HTTP server for metrics, health, status and orders; without `port` there is none."""
 
     host: str = key("127.0.0.1", Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(0, 65_535))
@@ -442,19 +442,19 @@ class HttpSettings:
     health_open: bool = key(True, Boolean(), Activation.LIVE)
 
     def unused(self) -> Iterator[str]:
-        """Keys that mean nothing here."""
+        """Yield the keys that have no effect with the others as they are."""
         if self.token_file is None:
             yield "health_open"
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        """What does not go together."""
+        """Yield the contradictions between keys; *given* are those that the file names."""
         if "health_open" in given and self.token_file is None:
             yield "health_open", "does nothing without token_file", "set token_file, or leave the line out"
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeSettings:
-    """The operator's log, on standard error."""
+    """The operator's log, which is written to standard error."""
 
     level: str = key("warning", Choice(("error", "warning", "info", "debug")), Activation.LIVE)
     format: str = key("text", Choice(("text", "json")))

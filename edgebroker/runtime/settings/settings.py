@@ -1,4 +1,4 @@
-"""The settings as a whole."""
+"""All settings of a gateway: read from a file, overridden on the command line, and shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything an operator may set, by section. A tuple is a section that may stand several times."""
+    """All settings, by section; a section that may occur several times is a tuple."""
 
     node: NodeSettings = field(default_factory=NodeSettings)
     listeners: tuple[ListenerSettings, ...] = field(
@@ -60,15 +60,15 @@ class Settings:
 
     @classmethod
     def defaults(cls) -> Settings:
-        """What holds without a file."""
+        """Return the settings of a gateway without a settings file."""
         return cls()
 
     @classmethod
     def load(cls, path: Path, apart: bool = False, is_own: bool = False) -> Settings:
         """Read a settings file. Paths in it are relative to the file's own folder. Raises SettingsRefused.
 
-        *apart*: not for a bridge that cannot be used; it stands in `aside` then. So a gateway reads its file.
-        *is_own*: the gateway wrote it, and takes back all that it has written.
+        *apart*: leave invalid bridges out, in `aside`, instead of refusing them: a gateway reads its file so.
+        *is_own*: the gateway itself wrote the file (see `read_sections`).
         """
         from edgebroker.runtime.settings.reading import read_settings_text
 
@@ -76,8 +76,8 @@ class Settings:
 
     @classmethod
     def parse(cls, text: str, file: str, folder: Path, apart: bool = False, is_own: bool = False) -> Settings:
-        """Settings from TOML text. `file` names it in problems; paths are relative to `folder`."""
-        # TOML: 0.4 MiB that a gateway without a file need not hold
+        """Parse TOML text, as `load` does. *file* names it in problems; paths are relative to *folder*."""
+        # Imported here: the TOML parser takes 0.4 MiB, which a gateway without a file does not need.
         from edgebroker.runtime.settings.reading import read_sections
 
         aside: list[InvalidEntry] | None = [] if apart else None
@@ -104,7 +104,7 @@ class Settings:
         name: str | None = None,
         topology: Path | None = None,
     ) -> Settings:
-        """These settings with what the command line says instead; None leaves a value. Raises SettingsRefused.
+        """Return these settings with the values of the command line, where they are not None. Raises SettingsRefused.
 
         *host* and *port* are those of the first listener.
         """
@@ -140,7 +140,7 @@ class Settings:
         return settings
 
     def values(self) -> dict[str, Any]:
-        """Section -> key -> value, as JSON can hold it; for a section that may stand several times, a list of those."""
+        """Return section -> key -> JSON value; for a section that may occur several times, a list of key -> value."""
         shown: dict[str, Any] = {}
         for section in SECTIONS.values():
             values = getattr(self, section.attribute)
@@ -148,16 +148,16 @@ class Settings:
         return shown
 
     def _conflicts(self, section: Section, changed: str) -> Iterator[Problem]:
-        """What *changed*, a key of the section or of the first of its name, does not go together with."""
+        """Yield the contradictions that *changed* causes, a key of the section or of its first entry."""
         values = getattr(self, section.attribute)
         first = values[0] if section.is_list else values
         for key, reason, mend in section.conflicts(first, section.changed_keys(first) | {changed}):
             yield Problem(COMMAND_LINE, 0, f"{section.name}.{key}", reason, mend)
 
     def _taken_ports(self) -> Iterator[tuple[str, str, str, str]]:
-        """(section, its key, reason, mend) of each port that a section above has already.
+        """Yield (section, key, reason, mend) for each port that an earlier section uses already.
 
-        Where peers are awaited if `overlay.host` is not set, only the topology knows.
+        The port for peers is checked only if `overlay.host` is set; otherwise the topology file has the address.
         """
         taken = [("listener.port", one.host, one.port) for one in self.listeners if one.path is None]
         for section, one in (("overlay", self.overlay), ("http", self.http)):
@@ -182,10 +182,10 @@ SECTIONS: Mapping[str, Section] = {
     section.name: section
     for section in (Section.of(one) for one in fields(Settings) if one.name not in ("aside", "warnings"))
 }
-"""By the name that a file gives them."""
+"""The schemas by the names of the sections in a file."""
 KEYS: Mapping[str, Mapping[str, Field[Any]]] = {name: section.keys for name, section in SECTIONS.items()}
 
 
 def default_of(section: str, key: str) -> object:
-    """What holds if the file does not name the key, as JSON can hold it."""
+    """Return the default of a key as a JSON value."""
     return plain(KEYS[section][key].default)
