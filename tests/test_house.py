@@ -157,6 +157,7 @@ LONE_MODULES: dict[str, str] = {
     "analytics/edgeanalytics/stylesheet.py": "CSS, and no Python, of the report",
     "bridge/edgebridge/bridge/keepalive.py": "one part of a bridge, with a clock of its own",
     "edgebroker/overlay/link/peer_boots.py": "the identity of a peer over its restarts, which link.py only asks",
+    "edgebroker/cli/mosquitto_import/options.py": "the table of all options, whose parts are modules beside it",
 }
 """File -> why it stays apart from its one importer."""
 
