@@ -83,7 +83,7 @@ class Window(Clients):
 def turns(gathering: InputCoalescer, clients: Clients, until: int) -> Iterator[int]:
     """The nap before each turn."""
     while clients.now < until:
-        nap = gathering.nap_us
+        nap = gathering.delay_us
         if nap:
             clients.now += nap + 50  # what the system adds
         clients.now = max(clients.now, clients.next_at() if not clients.arrived() else 0)
@@ -128,7 +128,7 @@ def test_what_changes_is_noticed_while_there_are_naps() -> None:
     gathering = InputCoalescer(NAP_US)
     devices = Devices(every_us=50)
     list(turns(gathering, devices, SECOND))
-    assert gathering.nap_us
+    assert gathering.delay_us
     window = Window(50, answers_us=15)  # a client with many at a time comes instead
     window.now = devices.now
     naps = list(turns(gathering, window, devices.now + SECOND))
@@ -139,13 +139,13 @@ def test_a_client_that_may_wait_for_an_answer_ends_it_at_once() -> None:
     gathering = InputCoalescer(NAP_US)
     devices = Devices(every_us=50)
     list(turns(gathering, devices, SECOND))
-    assert gathering.nap_us
+    assert gathering.delay_us
     gathering.observe_turn(1, True, devices.now)
-    assert not gathering.nap_us
+    assert not gathering.delay_us
     for _ in range(1_000):
         for is_hurried in (*[False] * 15, True):
             gathering.observe_turn(1, is_hurried, devices.now)
-            assert not gathering.nap_us, "one turn of sixteen is enough"
+            assert not gathering.delay_us, "one turn of sixteen is enough"
 
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="only Linux has what a poller needs")
@@ -167,17 +167,17 @@ def test_a_gateway_counts_what_its_clients_send(gather_us: int) -> None:
             writer.write(PUBLISH)
             while frontend.input.packets <= sent:
                 await asyncio.sleep(0)
-            if gathering.nap_us:
+            if gathering.delay_us:
                 break
-        assert gathering.nap_us == gather_us
+        assert gathering.delay_us == gather_us
         stranger, spoken = await asyncio.open_connection("127.0.0.1", listener.port)
         spoken.write(UNKNOWN_LEVEL)
         assert await stranger.read(), "a refusal"
         spoken.close()
-        assert gathering.nap_us == gather_us, "nothing is hurried for strangers"
+        assert gathering.delay_us == gather_us, "nothing is hurried for strangers"
         writer.write(PINGREQ)
         assert await reader.readexactly(2) == PINGRESP
-        assert not gathering.nap_us
+        assert not gathering.delay_us
         writer.close()
         await reactor.stop()
 

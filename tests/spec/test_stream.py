@@ -88,7 +88,7 @@ class Napping(Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.poller.coalescer.nap_us = 2_000
+        self.poller.coalescer.delay_us = 2_000
 
 
 LOOPS = [asyncio.new_event_loop, *([Loop, Napping] if hasattr(select, "epoll") else [])]

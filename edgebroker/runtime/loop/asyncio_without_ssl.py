@@ -1,7 +1,7 @@
 """Imports asyncio without ssl, until a connection needs TLS.
 
 asyncio imports ssl if it can, and with it OpenSSL: 4 MiB and 10 ms of a start, which a gateway without TLS does not
-need. Listeners do TLS themselves (`listeners/tls.py`) and import ssl when a listener has a certificate.
+need. Listeners implement TLS themselves (`listeners/tls.py`) and import ssl when a listener has a certificate.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 
 
 def import_asyncio() -> None:
-    """Import asyncio, and not ssl with it, if neither has been imported yet."""
+    """Import asyncio without ssl, if neither has been imported yet."""
     if "asyncio" in sys.modules or "ssl" in sys.modules:
         return
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # the import system's word for what cannot be imported
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # None makes `import ssl` raise ImportError
     try:
         importlib.import_module("asyncio")
     finally:
@@ -22,7 +22,7 @@ def import_asyncio() -> None:
 
 
 def enable_asyncio_tls() -> None:
-    """Let asyncio speak TLS from now on."""
+    """Import ssl into asyncio, so that its loops support TLS from now on."""
     import ssl
     from asyncio import base_events, selector_events, sslproto
 

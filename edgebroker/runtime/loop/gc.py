@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 LONG_S: Final = 0.002
-"""A look at everything that takes longer is not repeated for what it has found alive."""
+"""Objects that survive a full collection longer than this are frozen: no later collection visits them."""
 UNSEEN_MAX: Final = 200
-"""After so many long looks one more is at everything: some 100 objects that were about to be garbage at the time of
-each would otherwise stay for good, 2 MiB in all."""
+"""After so many long collections everything is unfrozen once: some 100 objects that were about to become garbage during
+each of them would otherwise never be freed, 2 MiB in all."""
 THRESHOLDS: Final = (1_000, 10, 3)
-"""So many more objects than before, looks at the young and looks at the middle-aged: a look at everything when there
-are 30,000 more objects, which takes about 5 ms. Python's own are (700, 10, 10)."""
+"""The arguments of `gc.set_threshold`: a full collection after 30,000 more objects, which takes about 5 ms. Python's
+defaults are (700, 10, 10)."""
 
 
 class GarbageCollector:
-    """Python's, from `settle` on."""
+    """Python's garbage collector, with these thresholds and freezing from `install` on."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -31,9 +31,9 @@ class GarbageCollector:
         self._unseen = 0
 
     def install(self) -> None:
-        """Begin. What was imported and built until now stays, so it is never looked at.
+        """Freeze all objects that exist, set the thresholds and enable the collector.
 
-        Nor is it once before: of 45,000 objects no more than 1,000 are garbage, and to find them takes 14 ms.
+        There is no collection first: of 45,000 objects at most 1,000 are garbage, and to find them takes 14 ms.
         """
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
@@ -41,7 +41,7 @@ class GarbageCollector:
         gc.enable()
 
     def on_collection(self, phase: str, info: Mapping[str, Any]) -> None:
-        """A look at one generation begins or is over, as `gc.callbacks` are told."""
+        """Freeze the survivors of a long full collection; *phase* and *info* are those of `gc.callbacks`."""
         if info["generation"] < 2:
             return
         if phase == "start":

@@ -15,7 +15,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Whatever is asked of it is done before the poller waits again."""
+    """asyncio's event loop, whose selector is a `Poller`. New callbacks and timers make `Poller.select` return."""
 
     def __init__(self) -> None:
         from edgebroker.runtime.loop.poller import Poller  # only Linux has what it needs
@@ -36,28 +36,28 @@ class Loop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
     def _make_ssl_transport(self, *args: Any, **kwargs: Any) -> Any:
-        """All TLS of asyncio passes here: connections that are opened and those that are accepted."""
+        """Import ssl first: asyncio calls this for every TLS connection, outgoing or accepted."""
         enable_asyncio_tls()
         return super()._make_ssl_transport(*args, **kwargs)  # type: ignore[misc]
 
 
-def run(what: Coroutine[Any, Any, T]) -> T:
-    """Run *what* on a loop of its own: this one where it can be, else the system's usual one."""
-    is_own = hasattr(select, "epoll")
-    if not is_own:
-        enable_asyncio_tls()  # the system's loop does not do it by itself
-    with asyncio.Runner(loop_factory=Loop if is_own else None) as runner:
-        return runner.run(what)
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run *main* on a new event loop: a `Loop` where the system has epoll, else asyncio's default loop."""
+    has_epoll = hasattr(select, "epoll")
+    if not has_epoll:
+        enable_asyncio_tls()  # asyncio's default loop does not do it by itself
+    with asyncio.Runner(loop_factory=Loop if has_epoll else None) as runner:
+        return runner.run(main)
 
 
 class LoopPoller:
-    """Watches sockets by means of any event loop."""
+    """A `SocketPoller` on any asyncio event loop, with its readers and writers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def watch(self, descriptor: int, stream: Any, reading: bool, writing: bool) -> None:
-        """Let the loop call *stream* when it can be read or written."""
+        """Have the loop call `readable` and `writable` of *stream*, as the flags say."""
         if reading:
             self._loop.add_reader(descriptor, stream.readable)
         else:
@@ -67,18 +67,18 @@ class LoopPoller:
         else:
             self._loop.remove_writer(descriptor)
 
-    def end(self, stream: Any) -> None:
-        """Call `gone` of *stream* soon."""
-        self._loop.call_soon(stream.gone)
+    def schedule_close(self, stream: Any) -> None:
+        """Have the loop call `finish_close` of *stream* in its next iteration."""
+        self._loop.call_soon(stream.finish_close)
 
     def listen(self, descriptor: int, accept: Callable[[], Any] | None) -> None:
-        """Let the loop call *accept* when somebody dials."""
+        """Have the loop call *accept* when a client connects, and open the stream that it returns. None: stop."""
 
-        def knocked() -> None:
+        def accept_one() -> None:
             if accept is not None and (stream := accept()) is not None:
                 stream.open()
 
         if accept is not None:
-            self._loop.add_reader(descriptor, knocked)
+            self._loop.add_reader(descriptor, accept_one)
         else:
             self._loop.remove_reader(descriptor)

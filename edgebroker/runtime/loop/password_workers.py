@@ -1,4 +1,4 @@
-"""Verifies passwords in worker threads: one check takes 41 ms, in which a gateway forwards ten thousand messages."""
+"""Verifies passwords in worker threads: one hash takes 41 ms, in which a gateway forwards ten thousand messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.wire.reasons import ReasonCode
 
 THREADS_MAX: Final = 2
-"""Each check holds 16 MiB. The core bounds how many wait (`limits.VERIFICATIONS_MAX`)."""
+"""Each hash takes 16 MiB of memory. The core limits how many wait (`limits.VERIFICATIONS_MAX`)."""
 FAILED: Final = AuthenticationResult(ReasonCode.SERVER_UNAVAILABLE, "who you are cannot be found out now")
 
 
 class PasswordWorkers:
-    """Runs verifications, quick ones at once and slow ones in threads. *done* gets each verdict in the loop."""
+    """Runs verifications, quick ones at once and slow ones in threads. The loop calls *done* with each result."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, done: Callable[[Verification, AuthenticationResult], None]
@@ -29,30 +29,30 @@ class PasswordWorkers:
         self._threads: ThreadPoolExecutor | None = None
 
     def submit(self, verification: Verification) -> None:
-        """Find the verdict, sooner or later."""
+        """Run *verification*: before this returns if it is quick, else in a thread."""
         if not verification.is_slow:
-            self._done(verification, self._verdict(verification))
+            self._done(verification, self._result_of(verification))
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1), "passwords")
-        self._threads.submit(self._run_beside, verification)
+        self._threads.submit(self._run_in_thread, verification)
 
     def stop(self) -> None:
-        """What has not begun is given up."""
+        """Cancel all verifications that have not started."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _run_beside(self, verification: Verification) -> None:
+    def _run_in_thread(self, verification: Verification) -> None:
         if not verification.is_awaited:
             return
-        verdict = self._verdict(verification)
+        result = self._result_of(verification)
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._done, verification, verdict)
+            self._loop.call_soon_threadsafe(self._done, verification, result)
 
-    def _verdict(self, verification: Verification) -> AuthenticationResult:
+    def _result_of(self, verification: Verification) -> AuthenticationResult:
         try:
             return verification.run(int(time.time()))
-        except Exception as error:  # a library that refuses a parameter, memory that is not there: nobody comes in
+        except Exception as error:  # a library refuses a parameter, or memory is short: the client is refused
             self._loop.call_soon_threadsafe(
                 self._loop.call_exception_handler,
                 {"message": f"edgebroker: {verification.connection.peer} cannot be verified", "exception": error},

@@ -7,6 +7,9 @@ from edgebroker.runtime.loop.input_coalescing cimport InputCoalescer
 
 cdef int CONNECT, QOS_0
 
+@cython.locals(nanoseconds="long long")
+cpdef long long clock() except -1
+
 
 cdef class ClientProtocol:
     cdef Reactor _reactor
@@ -20,11 +23,11 @@ cdef class Reactor:
     cdef public Frontend frontend
     cdef public object before_flush, observer, poller
     cdef public long long cut_bytes, received_bytes, sent_bytes
-    cdef public bint is_hurried, tells_turns
+    cdef public bint may_await_reply
     cdef InputCoalescer _coalescer
-    cdef object _alarm, _alarm_at, _loop, _timers, _password_workers
-    cdef long long _changes, _packets
-    cdef bint _is_turning
+    cdef object _loop, _password_workers, _timer, _timer_due, _timers
+    cdef long long _packets, _timer_changes
+    cdef bint _flushes_by_poller, _is_flush_scheduled
     cpdef schedule_flush(self)
     @cython.locals(connection=Connection, dirty=list, batch=list, packets="long long")
     cpdef flush_all(self)

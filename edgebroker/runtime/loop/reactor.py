@@ -1,7 +1,7 @@
 """Runs a front end on real sockets, on the loop of a gateway process or on any asyncio loop.
 
-All bytes that arrive in one turn of the loop are fed before anything is sent; then each socket with output is written
-once. One timer serves all deadlines of the front end.
+A turn is one poll and the work that it causes: the bytes of all ready sockets are passed to the front end, and then
+each socket with output is written once. One timer of the loop serves all deadlines of the front end.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from edgebroker.runtime.loop.stream import SocketPoller, Transport
 WRITE_BUFFER_BYTES = 64 * 1024  # above this a socket counts as full; the core's out-buffer bounds the rest
 QOS_0 = 0x30  # the first byte of a PUBLISH without flags
 CONNECT = 0x10
-GOODBYE_S = 2.0  # how long clients have to take our last bytes when we close or stop
+GOODBYE_S = 2.0  # how long a client has to read the last bytes when its connection is closed
 
 
 def clock() -> Instant:
-    """Microseconds on the monotonic clock."""
-    return monotonic_ns() // 1_000
+    """The monotonic clock in microseconds."""
+    nanoseconds = monotonic_ns()
+    return nanoseconds // 1_000
 
 
 class ClientProtocol:
-    """One client's socket, or the uppermost of the layers on it."""
+    """The protocol of one client, above its socket and the layers on that."""
 
     __slots__ = ("_host", "_reactor", "_transport", "connection")
 
@@ -44,7 +45,7 @@ class ClientProtocol:
         self._host = host
 
     def connection_made(self, transport: Transport) -> None:
-        """A client dialled."""
+        """A client has connected: announce it to the front end and the listener."""
         self._transport = transport
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         host = self._host
@@ -57,11 +58,11 @@ class ClientProtocol:
         self._reactor.arm_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Pass *data* to the front end; what it answers is sent at the end of the turn."""
         reactor = self._reactor
         reactor.received_bytes += len(data)
         if data[0] != QOS_0 and data[0] != CONNECT:
-            reactor.is_hurried = True
+            reactor.may_await_reply = True
         if reactor.observer is not None:
             reactor.observer.data_received(self.connection, data)
         connection = self.connection
@@ -76,17 +77,17 @@ class ClientProtocol:
             reactor.schedule_flush()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write."""
+        """The socket's buffer is full: no more output until `resume_writing`."""
         self.connection.paused = True
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """The client has read most of the output that waited: send more."""
         self.connection.paused = False
         self._reactor.flush(self.connection, clock())
         self._reactor.schedule_flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whichever side."""
+        """The connection is closed, by either side."""
         self._host.client_disconnected()
         self._reactor.cut_bytes += self._transport.get_write_buffer_size()
         if self._reactor.observer is not None:
@@ -97,31 +98,31 @@ class ClientProtocol:
 
 
 class ListenerCallbacks(Protocol):
-    """Who opened a door: the listener."""
+    """The part of a listener that its client protocols call."""
 
     context: ListenerContext
 
     def peer(self, transport: Transport) -> str:
-        """Who is at the other end."""
+        """The address of the client, as logs show it."""
 
     def client_connected(self, connection: Connection) -> bool:
-        """A client is there; whether there is room for it."""
+        """Count a client that has connected. False: it is one too many, and is disconnected."""
 
     def client_disconnected(self) -> None:
-        """It is gone."""
+        """Count a client that has disconnected."""
 
 
 class TrafficObserver(Protocol):
-    """Who is shown every chunk."""
+    """Receives a copy of all traffic, for tracing."""
 
     def data_received(self, connection: Connection, data: bytes) -> None:
-        """*data* arrived, and is about to be fed."""
+        """*data* has arrived. The front end has not processed it yet."""
 
     def data_sent(self, connection: Connection, data: bytes) -> None:
-        """*data*, whole packets, is written."""
+        """*data*, which is whole packets, is about to be written to the socket."""
 
     def connection_closed(self, connection: Connection) -> None:
-        """The connection is no more."""
+        """The connection is closed."""
 
 
 class Reactor:
@@ -132,21 +133,20 @@ class Reactor:
         self._timers = frontend.node.timers
         self._loop = asyncio.get_running_loop()
         self.observer: TrafficObserver | None = None
-        """Sees what comes and goes, while somebody watches."""
+        """Receives a copy of all traffic while a trace runs."""
         self.before_flush: Callable[[], None] | None = None
-        """What else is done when the input of a turn was fed, before clients are sent anything."""
+        """Called when the input of a turn is processed, before any output is sent to clients."""
         self.received_bytes = 0
         self.sent_bytes = 0
         self.cut_bytes = 0
-        """Of what was sent: what the system had not taken yet when the connection ended."""
-        self.is_hurried = False
-        """Whether anything but messages of QoS 0 and CONNECT came in this turn: somebody may wait."""
+        """The part of `sent_bytes` that was still in our buffers when a connection was closed."""
+        self.may_await_reply = False
+        """Whether this turn had input other than QoS 0 PUBLISH and CONNECT: a client may wait for an answer."""
         self._packets = 0
         self._coalescer: InputCoalescer | None = None
-        self._is_turning = False
-        self.tells_turns = isinstance(self._loop, Loop)
-        """Whether we are told when what was ready has been fed, and before the process sleeps: any other loop must be
-        asked for it."""
+        self._is_flush_scheduled = False
+        self._flushes_by_poller = isinstance(self._loop, Loop)
+        """Whether the poller calls `flush_all` at the end of each turn. On any other loop a callback does."""
         self.poller: SocketPoller = LoopPoller(self._loop)
         if isinstance(self._loop, Loop):
             self.poller = self._loop.poller
@@ -154,44 +154,46 @@ class Reactor:
             if gather_us:
                 self._loop.poller.coalescer = self._coalescer = InputCoalescer(gather_us)
         self._password_workers = PasswordWorkers(self._loop, self._verified)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at: Instant | None = None
-        self._changes = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: Instant | None = None
+        self._timer_changes = -1
 
     def start(self) -> None:
-        """Before the first client comes."""
+        """Start the front end and its timer, before the first client connects."""
         self.frontend.start(clock())
         self.arm_timer()
 
     def schedule_flush(self) -> None:
-        """See to it that everything dirty is sent when this turn's input has been fed."""
-        if not self._is_turning and not self.tells_turns:
-            self._is_turning = True
+        """Have all output sent at the end of this turn."""
+        if not self._is_flush_scheduled and not self._flushes_by_poller:
+            self._is_flush_scheduled = True
             self._loop.call_soon(self.flush_all)
 
     def flush_all(self) -> None:
-        """Send everything dirty."""
-        self._is_turning = False
+        """Write the output of every connection that has some, and set the timer to the next deadline."""
+        self._is_flush_scheduled = False
         if self.before_flush is not None:
             self.before_flush()
         dirty = self.frontend.dirty
-        while dirty:  # a flush makes room, and room lets queued messages out
+        now = clock()
+        while dirty:  # a flush frees space in the out-buffer, for which queued messages wait
             batch = dirty[:]
             dirty.clear()
-            now = clock()
-            for connection in reversed(batch):  # a publisher's acknowledgement first: it sends on while we deliver
+            for connection in reversed(batch):  # a publisher's acknowledgement first: it publishes while we deliver
                 if not connection.paused or connection.closing:
                     self.flush(connection, now)
+            if dirty:
+                now = clock()
         packets = self.frontend.input.packets
         if packets != self._packets:
             if self._coalescer is not None:
-                self._coalescer.observe_turn(packets - self._packets, self.is_hurried, clock())
+                self._coalescer.observe_turn(packets - self._packets, self.may_await_reply, now)
             self._packets = packets
-            self.is_hurried = False
+            self.may_await_reply = False
         self.arm_timer()
 
     def flush(self, connection: Connection, now: Instant) -> None:
-        """Hand a connection's output to its socket, and close it if that was the last."""
+        """Write the output of *connection* to its socket, and close the socket if the connection is closing."""
         try:
             self._flush(connection, now)
         except Exception as error:
@@ -200,10 +202,10 @@ class Reactor:
     def _flush(self, connection: Connection, now: Instant) -> None:
         transport: Transport = connection.transport
         if connection.closing and connection.paused:
-            transport.abort()  # it has not read for a while: nobody would see what we still have to say
+            transport.abort()  # the client has not read for a while, and would not read the last bytes either
             return
         if transport.is_closing():
-            return  # the client left while its answer waited for the disk
+            return  # the client disconnected while its answer waited for the disk
         out = self.frontend.take_output(connection, now)
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
@@ -213,13 +215,15 @@ class Reactor:
             transport.write(data)
         if connection.closing:
             transport.close()
-            if transport.get_write_buffer_size():  # close() waits for the peer, who may be gone or never read
+            if transport.get_write_buffer_size():  # close() waits for the peer, which may never read
                 self._loop.call_later(GOODBYE_S, transport.abort)
 
-    def disconnect_clients(self, entrance: int, why: str, whom: Callable[[Connection], bool] = bool) -> int:
-        """Send away who came in by the listener of this number, of those for *whom* is true. Returns how many."""
-        everybody = self.frontend.connections.values()
-        found = [one for one in everybody if one.listener_context.number == entrance and whom(one)]
+    def disconnect_clients(self, listener: int, why: str, is_chosen: Callable[[Connection], bool] = bool) -> int:
+        """Disconnect the clients of the listener with this number for which *is_chosen* is true, with reason code 0x98
+        and the reason string *why*. Returns their number.
+        """
+        connections = self.frontend.connections.values()
+        found = [one for one in connections if one.listener_context.number == listener and is_chosen(one)]
         for connection in found:
             if connection.is_open:
                 self.frontend.connect_handler.disconnect(connection, ReasonCode.ADMINISTRATIVE_ACTION, why)
@@ -229,28 +233,26 @@ class Reactor:
         return len(found)
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        """An error nobody expected, in what was done for *connection*: tell it and end that connection, no other."""
-        self._give_up()
+        """Report an unexpected error in the work for *connection*, and close that connection alone."""
+        self._end_transaction()
         self._loop.call_exception_handler({"message": f"edgebroker: {connection.peer} is cut off", "exception": error})
         connection.transport.abort()
 
-    def _give_up(self) -> None:
-        """An error ended what was to be kept together: what is kept of it counts, and nothing that comes later is part
-        of it. A crash would undo that too.
-        """
+    def _end_transaction(self) -> None:
+        """Commit the journal transaction that an error has interrupted, so that no later record becomes part of it."""
         self.frontend.journal.abort_qos2()
         self.frontend.journal.commit_transaction(clock())
 
     def verify(self) -> None:
-        """Find out who clients are whose CONNECT has come."""
+        """Start the verification of all clients whose CONNECT has arrived."""
         for verification in self.frontend.verifications():
             self._password_workers.submit(verification)
         self.arm_timer()
 
-    def _verified(self, verification: Verification, verdict: AuthenticationResult) -> None:
+    def _verified(self, verification: Verification, result: AuthenticationResult) -> None:
         connection = verification.connection
         try:
-            self.frontend.verified(connection, verdict, clock())
+            self.frontend.verified(connection, result, clock())
         except Exception as error:
             self.failed(connection, error)
         self.resume_readers()
@@ -258,7 +260,7 @@ class Reactor:
         self.arm_timer()
 
     def resume_readers(self) -> None:
-        """Read again from whom was not read while it was held."""
+        """Read again from clients that were not read while they were held."""
         readable = self.frontend.readable
         while readable:
             connection = readable.pop()
@@ -266,35 +268,37 @@ class Reactor:
                 connection.transport.resume_reading()
 
     def arm_timer(self) -> None:
-        """Set the one timer to the core's next deadline."""
+        """Set the timer to the next deadline of the front end, if that has changed."""
         timers = self._timers
-        if timers.changes == self._changes:
+        if timers.changes == self._timer_changes:
             return
-        self._changes = timers.changes
+        self._timer_changes = timers.changes
         due = timers.next_due()
-        if due == self._alarm_at:
+        if due == self._timer_due:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = due
-        self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = None
         if due is not None:
-            self._alarm = self._loop.call_later(max(due - clock(), 0) / SECOND, self._ring)
+            self._timer = self._loop.call_later(max(due - clock(), 0) / SECOND, self._on_timer)
 
-    def _ring(self) -> None:
-        self._alarm_at = None
-        self._changes = -1
+    def _on_timer(self) -> None:
+        self._timer_due = None
+        self._timer_changes = -1
         try:
             self.frontend.fire(clock())
-        except Exception as error:  # what else is due stays due, and the alarm rings again at once
-            self._give_up()
+        except Exception as error:  # deadlines that have not fired stay due, and the timer fires again at once
+            self._end_transaction()
             self._loop.call_exception_handler({"message": "edgebroker: a deadline is given up", "exception": error})
         self.resume_readers()
         self.schedule_flush()
         self.arm_timer()
 
     async def stop(self) -> None:
-        """Say good-bye to everybody, and return when every connection is closed. Nobody is accepted any more."""
+        """Disconnect all clients, and return when every connection is closed, after 2 s at most by force. The listeners
+        are closed already.
+        """
         self.frontend.stop(clock())
         self.flush_all()
         deadline = self._loop.time() + GOODBYE_S
@@ -305,6 +309,6 @@ class Reactor:
                 connection.transport.abort()
             await asyncio.sleep(0.01)
         self._password_workers.stop()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.frontend.close_books(clock())

@@ -3,8 +3,8 @@ cimport cython
 
 
 cdef class SocketStream:
-    cdef public int newcomer_turns
-    cdef object _loop, _peer, _protocol, _receive, _received, _send, _socket, _watch
+    cdef public int handshake_turns
+    cdef object _loop, _peer, _poller, _protocol, _receive, _received, _send, _socket
     cdef bytearray _unsent
     cdef int _descriptor
     cdef Py_ssize_t _full_bytes
@@ -23,5 +23,5 @@ cdef class SocketStream:
     cpdef Py_ssize_t get_write_buffer_size(self) except -1
     cpdef set_write_buffer_limits(self, Py_ssize_t high)
     cdef _fail(self, error)
-    cdef _end(self)
-    cpdef gone(self)
+    cdef _disconnect(self)
+    cpdef finish_close(self)

@@ -1,6 +1,6 @@
 """A connected socket as a transport for client protocols and layers; `write` sends at once.
 
-It has the methods of asyncio's transports that those use, and takes a third of their time. A `SocketPoller` calls
+It has those methods of asyncio's transports that they use, and takes a third of their time. A `SocketPoller` calls
 `readable` and `writable`.
 """
 
@@ -12,80 +12,80 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 READ_BYTES: Final = 64 * 1024
-"""Taken from a socket at once. More would let one client keep the others waiting longer, less costs system calls."""
+"""The most that one read takes. With more one client would delay the others longer; less costs system calls."""
 FULL_BYTES: Final = 64 * 1024
-"""With more than this unsent the protocol is told to pause, with a quarter of it to go on."""
-NEWCOMER_TURNS: Final = 3
-"""So often is heard of a client before it has its place: handshakes of TLS or WebSocket, CONNECT."""
+"""With more unsent bytes than this the protocol is paused, with a quarter of it resumed."""
+HANDSHAKE_TURNS: Final = 3
+"""So many times a new connection is served after the others: handshakes of TLS or WebSocket, and CONNECT."""
 
 
 class Transport(Protocol):
-    """What doors use of the transport below them: a stream, or a layer on one."""
+    """The transport below a client protocol: a stream, or a layer on one. A part of `asyncio.Transport`."""
 
     def write(self, data: bytes) -> None:
-        """Send *data*, or keep what the system does not take yet."""
+        """Send *data*; buffer the part that the system does not take yet."""
 
     def close(self) -> None:
-        """Read nothing more; send what was given, then close."""
+        """Stop reading; close when all buffered bytes are sent."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, and discard unsent bytes."""
 
     def pause_reading(self) -> None:
-        """Nothing more, until `resume_reading`."""
+        """Stop reading until `resume_reading`."""
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Read again after `pause_reading`."""
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or about to be."""
+        """Whether the transport is closed, or closes as soon as all bytes are sent."""
 
     def get_write_buffer_size(self) -> int:
-        """Unsent bytes."""
+        """The number of unsent bytes."""
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Above *high* unsent bytes the protocol is told to pause, at a quarter of it to go on."""
+        """Pause the protocol above *high* unsent bytes, and resume it at a quarter of that."""
 
     def get_extra_info(self, name: str) -> Any:
-        """As of asyncio's transports: `peername`, `socket`."""
+        """The address of the peer (`peername`), or the `socket`; None for any other name."""
 
 
 class StreamProtocol(Protocol):
-    """What is above a transport: a door, or a layer below one. As `asyncio.Protocol`."""
+    """The protocol above a transport: of a client, or a layer below that. Equal to `asyncio.Protocol`."""
 
     def connection_made(self, transport: Transport) -> None:
-        """A client dialled."""
+        """A client has connected."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """*data* has arrived, at least one byte."""
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as we write."""
+        """More bytes are unsent than the limit: the client reads more slowly than the protocol writes."""
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """The number of unsent bytes has fallen to a quarter of the limit."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed, by whichever side."""
+        """The connection is closed, by either side."""
 
 
 class SocketPoller(Protocol):
-    """Who notices that a socket can be read or written."""
+    """Reports that sockets can be read or written."""
 
     def watch(self, descriptor: int, stream: SocketStream, reading: bool, writing: bool) -> None:
-        """From now on call `readable` if *reading*, `writable` if *writing*, when it is time for it."""
+        """From now on call `readable` if *reading*, and `writable` if *writing*, when the socket is ready for it."""
 
-    def end(self, stream: SocketStream) -> None:
-        """Call `gone` soon, but not now."""
+    def schedule_close(self, stream: SocketStream) -> None:
+        """Call `finish_close` soon, but not now."""
 
     def listen(self, descriptor: int, accept: Callable[[], SocketStream | None] | None) -> None:
-        """From now on call *accept*, which raises nothing, when somebody dials this socket, and open what it returns,
-        if anything. None: not any more.
+        """From now on call *accept*, which raises nothing, when a client connects to this listening socket, and open
+        the stream that it returns, if any. None: stop listening.
         """
 
 
 class SocketStream:
-    """One socket, from `open` until `connection_lost` of its protocol."""
+    """One connected socket, from `open` until `connection_lost` of its protocol."""
 
     __slots__ = (
         "_descriptor",
@@ -96,31 +96,31 @@ class SocketStream:
         "_is_reading",
         "_loop",
         "_peer",
+        "_poller",
         "_protocol",
         "_receive",
         "_received",
         "_send",
         "_socket",
         "_unsent",
-        "_watch",
-        "newcomer_turns",
+        "handshake_turns",
     )
 
     def __init__(
         self,
         connected: socket.socket,
-        watch: SocketPoller,
+        poller: SocketPoller,
         protocol: StreamProtocol,
         loop: asyncio.AbstractEventLoop,
         peer: Any = None,
     ) -> None:
-        """*connected* does not block. *peer* is the address of the other end, as the system tells it."""
+        """*connected* is non-blocking. *peer* is the address of the other end, as the system reports it."""
         self._socket = connected
         self._receive = connected.recv
         self._send = connected.send
         self._descriptor = connected.fileno()
-        self._watch = watch
-        self._protocol: Any = protocol  # None when it has lost us, as what it receives by
+        self._poller = poller
+        self._protocol: Any = protocol  # None after `connection_lost`, like the next
         self._received: Any = protocol.data_received
         self._loop = loop
         self._peer = peer
@@ -130,15 +130,15 @@ class SocketStream:
         self._is_reading = False
         self._is_closing = False
         self._is_lost = False
-        self.newcomer_turns = NEWCOMER_TURNS
-        """How often it is still to be served as one that is new."""
+        self.handshake_turns = HANDSHAKE_TURNS
+        """So many more times the poller serves the stream after the others. The poller counts it down."""
 
     def open(self) -> None:
-        """Introduce the client to the protocol, and begin to read."""
+        """Start reading, and call `connection_made` of the protocol."""
         self._is_reading = True
         try:
-            self._watch.watch(self._descriptor, self, True, False)
-        except OSError as error:  # the system watches no more sockets
+            self._poller.watch(self._descriptor, self, True, False)
+        except OSError as error:  # epoll accepts no more sockets
             self._is_closing = self._is_lost = True
             self._socket.close()
             self._loop.call_exception_handler({"message": "edgebroker: somebody could not come in", "exception": error})
@@ -148,10 +148,10 @@ class SocketStream:
         except Exception as error:
             self._fail(error)
 
-    # -- what the watch says ------------------------------------------------------------------------------------
+    # -- called by the poller -----------------------------------------------------------------------------------
 
     def readable(self) -> None:
-        """Something arrived, or the peer is gone."""
+        """Read once: bytes have arrived, or the peer has closed the connection."""
         if not self._is_reading:
             return
         try:
@@ -170,7 +170,7 @@ class SocketStream:
             self._fail(error)
 
     def writable(self) -> None:
-        """There is room for more of what is unsent."""
+        """Send unsent bytes: the system takes more of them."""
         if self._is_lost or not self._unsent:
             return
         try:
@@ -183,9 +183,9 @@ class SocketStream:
         del self._unsent[:sent]
         if not self._unsent:
             if self._is_closing:
-                self._end()
+                self._disconnect()
             else:
-                self._watch.watch(self._descriptor, self, self._is_reading, False)
+                self._poller.watch(self._descriptor, self, self._is_reading, False)
         if self._is_full and len(self._unsent) <= self._full_bytes // 4:
             self._is_full = False
             try:
@@ -193,7 +193,7 @@ class SocketStream:
             except Exception as error:
                 self._fail(error)
 
-    # -- a transport --------------------------------------------------------------------------------------------
+    # -- the interface of `Transport` ---------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         if self._is_lost:
@@ -206,13 +206,13 @@ class SocketStream:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
-                self._unsent += data  # which somebody may count
+                self._unsent += data  # `get_write_buffer_size` counts it as lost
                 self.abort()
                 return
             if sent == len(data):
                 return
             self._unsent += memoryview(data)[sent:]
-            self._watch.watch(self._descriptor, self, self._is_reading, True)
+            self._poller.watch(self._descriptor, self, self._is_reading, True)
         if not self._is_full and len(self._unsent) > self._full_bytes:
             self._is_full = True
             self._protocol.pause_writing()
@@ -223,23 +223,23 @@ class SocketStream:
         self._is_closing = True
         self._is_reading = False
         if self._unsent:
-            self._watch.watch(self._descriptor, self, False, True)
+            self._poller.watch(self._descriptor, self, False, True)
         else:
-            self._end()
+            self._disconnect()
 
     def abort(self) -> None:
         self._is_closing = True
-        self._end()
+        self._disconnect()
 
     def pause_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._watch.watch(self._descriptor, self, False, bool(self._unsent))
+            self._poller.watch(self._descriptor, self, False, bool(self._unsent))
 
     def resume_reading(self) -> None:
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
-            self._watch.watch(self._descriptor, self, True, bool(self._unsent))
+            self._poller.watch(self._descriptor, self, True, bool(self._unsent))
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -256,22 +256,22 @@ class SocketStream:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _fail(self, error: Exception) -> None:
-        """The protocol has a bug: its connection goes, no other."""
+        """Report an unexpected error of the protocol, and close this connection alone."""
         context = {"message": f"edgebroker: {self._peer} is cut off", "exception": error}
         self._loop.call_exception_handler(context)
         self.abort()
 
-    def _end(self) -> None:
-        """Nothing goes in or out any more. The protocol hears of it later: it may be in the middle of something."""
+    def _disconnect(self) -> None:
+        """Stop reading and writing. `connection_lost` is called later, since the protocol may be running right now."""
         if self._is_lost:
             return
         self._is_lost = True
         self._is_reading = False
-        self._watch.watch(self._descriptor, self, False, False)
-        self._watch.end(self)
+        self._poller.watch(self._descriptor, self, False, False)
+        self._poller.schedule_close(self)
 
-    def gone(self) -> None:
-        """The protocol may hear of the end now; then the socket is closed."""
+    def finish_close(self) -> None:
+        """Call `connection_lost` of the protocol, and close the socket."""
         try:
             self._protocol.connection_lost(None)
         except Exception as error:
@@ -280,4 +280,4 @@ class SocketStream:
         finally:
             self._socket.close()
             self._unsent.clear()
-            self._protocol = self._received = None  # they hold us: else the collector would have to find both
+            self._protocol = self._received = None  # breaks a reference cycle, which only the collector could free
