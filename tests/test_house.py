@@ -53,7 +53,6 @@ SIZES: dict[str, str] = {
     "edgebroker/overlay/id_allocator.py": "one counter of identifiers for four kinds of messages",
     "edgebroker/overlay/duplicate_filter.py": "a structure of the overlay that the federation uses",
     "bridge/edgebridge/bridge/errors.py": "rules, batching and transformations raise it and do not import each other",
-    "bridge/edgebridge/session/bridge_sync_state.py": "the front end and both ends of a bridge read and write it",
     "bridge/edgebridge/session/credentials.py": "what listeners, access files and handlers exchange on authentication",
     "bridge/edgebridge/session/durability.py": "what settings, sessions and the journal exchange on durability",
     "bridge/edgebridge/wire/dialect.py": "the differences of the protocol versions, as one table",

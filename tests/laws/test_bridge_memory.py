@@ -39,7 +39,7 @@ def test_a_session_that_never_met_the_remote_begins_a_clean_one_there_after_a_cr
     world_.begin()
     world_.quiet(2)
     assert session_of(world_).is_known()
-    assert not session_of(world_).has_remote_session()
+    assert not session_of(world_).sync_state.has_remote_session
     world_.fail = lambda step: None
     world_.power_here()  # ...and the power fails before it can
     world_.publish(world_.here, [("out/a", b"1", 2)])

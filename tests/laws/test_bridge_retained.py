@@ -178,7 +178,7 @@ def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatc
     world.go_on()
     world.quiet()
     assert looks == [QUEUED_AT_ONCE, QUEUED_AT_ONCE, 500]
-    assert world.memory.has_sent_retained()
+    assert world.memory.sync_state.has_sent_retained
     assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
     assert world.splice.outbound_counters.messages == count, "once"
 

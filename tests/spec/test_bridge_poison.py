@@ -14,6 +14,7 @@ from edgebridge.bridge.options import BridgeOptions
 from edgebridge.bridge.remote_end import KEPT_BYTES_MAX, TRUNCATED, BoundedFramer
 from edgebridge.bridge.rules import parse_rule
 from edgebridge.frontend.handlers.publish_admission import MessageTooLarge
+from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
@@ -28,6 +29,8 @@ SIZE = 300
 class Nothing:
     """A front end that remembers nothing."""
 
+    sync_state = BridgeSyncState.NOT_CONNECTED
+
     def is_known(self) -> bool:
         return False
 
@@ -37,9 +40,6 @@ class Nothing:
     def received(self) -> Sequence[int]:
         return ()
 
-    def is_in_doubt(self) -> bool:
-        return False
-
     def mark_in_doubt(self, now: int) -> None:
         pass
 
@@ -48,12 +48,6 @@ class Nothing:
 
     def retransmit_released(self, now: int) -> int:
         return 0
-
-    def has_remote_session(self) -> bool:
-        return False
-
-    def has_sent_retained(self) -> bool:
-        return False
 
     def is_sending_retained(self) -> bool:
         return False

@@ -28,7 +28,7 @@ from edgebridge.session.journal.session_records import (
 )
 from edgebridge.session.journal.state import JournalState, RecordInvalid
 from edgebridge.session.queue.outbox import SessionOutbox
-from edgebridge.session.session import Session
+from edgebridge.session.session import BridgeSyncState, Session
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Property
 from edgebroker.names import ClientId
@@ -196,6 +196,40 @@ def test_a_session_that_is_said_again_is_still_away() -> None:
     records = [session_record(alice), gone_record(alice, CLOCK), session_record(alice, is_away=True)]
     assert replayed(*records).sessions[3].disconnected_at == CLOCK
     assert replayed(*records, session_record(alice)).sessions[3].disconnected_at == 0
+
+
+@pytest.mark.parametrize("state", BridgeSyncState)
+def test_the_state_of_a_bridge_is_a_field_of_its_records(state: BridgeSyncState) -> None:
+    bridge = session(3, "$bridge/x")
+    bridge.bridge_sync, bridge.expiry_s = state, 0xFFFF_FFFF
+    begun, gone = session_record(bridge), gone_record(bridge, CLOCK)
+    assert describe(begun)["bridge_sync"] == describe(gone)["bridge_sync"] == state.name.lower()
+    kept = replayed(begun).sessions[3]
+    assert (kept.bridge_sync, kept.expiry_s) == (state, 0xFFFF_FFFF)
+    bridge.bridge_sync = BridgeSyncState.SYNCHRONISED
+    kept = replayed(session_record(bridge), gone).sessions[3]
+    assert (kept.bridge_sync, kept.expiry_s, kept.disconnected_at) == (state, 0xFFFF_FFFF, CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("expiry", "state"),
+    [
+        ("ffffffff", BridgeSyncState.SYNCHRONISED),
+        ("fffffffe", BridgeSyncState.NOT_CONNECTED),
+        ("fffffffd", BridgeSyncState.RETAINED_PENDING),
+        ("fffffffc", BridgeSyncState.IN_DOUBT),
+        ("00000e10", None),
+    ],
+)
+def test_older_gateways_wrote_the_state_of_a_bridge_as_its_expiry(expiry: str, state: BridgeSyncState | None) -> None:
+    begun = bytes.fromhex(f"01 00000003 {expiry} 00 0009 246272696467652f78 0000")
+    gone = bytes.fromhex(f"03 00000003 {expiry} 00 00060a24181e4000")
+    kept = replayed(begun).sessions[3]
+    ends = 0xFFFF_FFFF if state else 3_600
+    assert (kept.client_id, kept.bridge_sync, kept.expiry_s) == ("$bridge/x", state, ends)
+    synchronised = bytes.fromhex("01 00000003 ffffffff 00 0009 246272696467652f78 0000")
+    kept = replayed(synchronised, gone).sessions[3]
+    assert (kept.bridge_sync, kept.expiry_s, kept.disconnected_at) == (state, ends, 1_700_000_000_000_000)
 
 
 def test_the_steps_of_a_copy() -> None:

@@ -346,7 +346,7 @@ class Bridge:
         if self.local_end.is_connected:  # it was opened for its subscriptions alone
             self.local_end.close()
         # What the remote keeps for us from now on would be thrown away, if we died and did not know that we had met it.
-        self._subscribes_later = not self._local_session.has_remote_session()
+        self._subscribes_later = not self._local_session.sync_state.has_remote_session
         if not self._subscribes_later:
             self._subscribe()
         self._awaits_local_end = True

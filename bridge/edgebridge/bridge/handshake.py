@@ -15,11 +15,12 @@ from edgebridge.bridge import handshake
 from edgebridge.bridge.endpoints import Endpoints, reason_text
 from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession, RemoteCapabilities
 from edgebridge.bridge.rules import BridgeSubscription, RuleSet
-from edgebridge.session.bridge_sync_state import NEVER_EXPIRES
+from edgebridge.session.session import BRIDGE_SYNC_PROPERTY, BridgeSyncState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
+from edgebridge.wire.fields import U32_MAX
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import (
     ConnAck,
@@ -42,6 +43,7 @@ REQUESTS_MAX: Final = 512
 """SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
 WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 """Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
+SESSION_NEVER_EXPIRES: Final = U32_MAX  # Session Expiry Interval (section 3.1.2.11.2)
 SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
 
 
@@ -52,7 +54,7 @@ def connect_remote(
     properties: Properties = {}
     if dialect.has_properties:
         properties = {
-            Property.SESSION_EXPIRY_INTERVAL: NEVER_EXPIRES,
+            Property.SESSION_EXPIRY_INTERVAL: SESSION_NEVER_EXPIRES,
             Property.RECEIVE_MAXIMUM: terms.receive_maximum,
             Property.MAXIMUM_PACKET_SIZE: terms.packet_bytes_max,
             Property.USER_PROPERTY: [(BRIDGE_PROPERTY, terms.identity)],
@@ -63,14 +65,18 @@ def connect_remote(
     )
 
 
-def connect_local(terms: BridgeOptions, granted: RemoteCapabilities, is_open: bool, ends: int) -> Connect:
+def connect_local(terms: BridgeOptions, granted: RemoteCapabilities, is_open: bool, state: BridgeSyncState) -> Connect:
     """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
 
-    *is_open*: the remote is there. *ends*: when the session does, which tells what the remote knows of it.
+    *is_open*: the remote is there. *state*: of the session from now on.
     """
     # While it is not, what is sent goes nowhere, and the queue's bounds hold for it no more: as little as MQTT allows.
     window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX) if is_open else 1
-    properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: ends, Property.RECEIVE_MAXIMUM: window}
+    properties: Properties = {
+        Property.SESSION_EXPIRY_INTERVAL: SESSION_NEVER_EXPIRES,
+        Property.RECEIVE_MAXIMUM: window,
+        Property.USER_PROPERTY: [(BRIDGE_SYNC_PROPERTY, state.name)],
+    }
     return Connect(terms.local_client_id, False, 0, properties=properties, dialect=V5)
 
 
@@ -199,11 +205,11 @@ class Handshake:
         self._is_plain = not self._may_be_private
         self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
         self._local_session = memory
-        self._is_in_doubt = memory.is_in_doubt()
+        self._is_in_doubt = memory.sync_state is BridgeSyncState.IN_DOUBT
         self._awaits_answer = False  # to a CONNECT that a remote may have taken
         self._in_vain = 0  # connections to one address that ended before CONNACK, one after the other
         # A session of ours that begins anew numbers its messages anew: the remote would take them for old ones.
-        self._needs_clean_start = terms.wants_exactly_once and not memory.has_remote_session()
+        self._needs_clean_start = terms.wants_exactly_once and not memory.sync_state.has_remote_session
 
     def begin(self) -> None:
         """Say who we are."""

@@ -10,7 +10,7 @@ from edgebridge.bridge.inbound import InboundFlow
 from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession
 from edgebridge.bridge.outbound import OutboundFlow
 from edgebridge.bridge.rules import RuleSet
-from edgebridge.session.bridge_sync_state import NEVER_EXPIRES, NOT_CONNECTED_YET, RETAINED_PENDING, SESSION_IN_DOUBT
+from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import PING_REQ
@@ -109,8 +109,8 @@ class LocalEnd:
         subscribed = self._local_session.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.retransmitted += self._local_session.retransmit_released(now)
-        handling, ends = self._retained_handling(is_open, granted.session_present and not granted.is_in_doubt, now)
-        self._endpoints.send_local(handshake.connect_local(self._options, granted, is_open, ends))
+        handling, state = self._retained_handling(is_open, granted.session_present and not granted.is_in_doubt, now)
+        self._endpoints.send_local(handshake.connect_local(self._options, granted, is_open, state))
         received = frozenset(self._local_session.received())
         if is_open and known and not granted.session_present:
             self._inbound.forget(sorted(received))
@@ -126,25 +126,25 @@ class LocalEnd:
         if self._is_syncing_retained:
             self._endpoints.local.append(PING_REQ)  # answered when all subscriptions are, and what they bring is known
 
-    def _retained_handling(self, is_open: bool, is_known_there: bool, now: Instant) -> tuple[int, int]:
-        """The retain handling of what is subscribed to, and the end of our session.
+    def _retained_handling(self, is_open: bool, is_known_there: bool, now: Instant) -> tuple[int, BridgeSyncState]:
+        """The retain handling of what is subscribed to, and the state of our session from now on.
 
         Who meets us first, or has forgotten us, or may have, is told all that is retained. A queue may not hold
         that, and nothing of QoS 0: so not before the remote is there.
         """
-        has_met, has_told = self._local_session.has_remote_session(), self._local_session.has_sent_retained()
+        state = self._local_session.sync_state
         if not is_open:
             self._is_syncing_retained = self._has_sync_begun = (
                 False  # other subscriptions take the place of those that brought it
             )
-            if has_told:
-                return handshake.SEND_IF_NEW, SESSION_IN_DOUBT if self._local_session.is_in_doubt() else NEVER_EXPIRES
-            return handshake.SEND_NEVER, RETAINED_PENDING if has_met else NOT_CONNECTED_YET
-        if has_met and is_known_there and (has_told or self._has_sync_begun):
-            return handshake.SEND_IF_NEW, NEVER_EXPIRES if has_told else RETAINED_PENDING
+            return handshake.SEND_IF_NEW if state.has_sent_retained else handshake.SEND_NEVER, state
+        if is_known_there and state.has_sent_retained:
+            return handshake.SEND_IF_NEW, BridgeSyncState.SYNCHRONISED
+        if is_known_there and state.has_remote_session and self._has_sync_begun:
+            return handshake.SEND_IF_NEW, state
         self._is_syncing_retained, self._has_sync_begun = True, False
         self._local_session.begin_retained_sync(now)
-        return handshake.SEND_ALWAYS, RETAINED_PENDING
+        return handshake.SEND_ALWAYS, BridgeSyncState.RETAINED_PENDING
 
     def receive(self, chunk: bytes, is_open: bool, now: Instant) -> str:
         """Bytes of our front end; why it has ended this, if it has. *is_open*: the remote is there."""

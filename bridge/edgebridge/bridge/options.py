@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from edgebridge.bridge.rules import BridgeRule
 from edgebridge.bridge.shaper import UNSHAPED, ShaperOptions
+from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.dialect import V5, Dialect
 from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import Property, number, user_properties
@@ -72,14 +73,9 @@ class LocalSession(Protocol):
     def is_known(self) -> bool:
         """Whether it has a session."""
 
-    def has_remote_session(self) -> bool:
-        """Whether the remote was there since that session began, so that it has a session of the same age."""
-
-    def has_sent_retained(self) -> bool:
-        """Whether the remote has all that was retained here when it met this session, or lost its own."""
-
-    def is_in_doubt(self) -> bool:
-        """Whether the remote was asked for that session, and nothing came of it yet."""
+    @property
+    def sync_state(self) -> BridgeSyncState:
+        """How far the remote is synchronised with it."""
 
     def mark_in_doubt(self, now: Instant) -> None:
         """The remote is about to be asked for the session: if we are killed then, it may have begun another."""

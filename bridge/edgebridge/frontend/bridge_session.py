@@ -14,13 +14,12 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE
 from edgebridge.frontend.retained_replay import ReplayQueue
-from edgebridge.session.bridge_sync_state import NEVER_EXPIRES, NOT_CONNECTED_YET, RETAINED_PENDING, SESSION_IN_DOUBT
 from edgebridge.session.journal.session_records import gone_record
 from edgebridge.session.queue.factory import outbox_for
 from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.queue.policy_queue import PolicyQueue
 from edgebridge.session.retained import RetainedStore
-from edgebridge.session.session import Session
+from edgebridge.session.session import BridgeSyncState, Session
 from edgebridge.wire.fields import U16_MAX
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
@@ -133,28 +132,22 @@ class BridgeSession:
         """Whether it has a session."""
         return self.session is not None
 
-    def has_remote_session(self) -> bool:
-        """Whether the remote was there since that session began: the end that it was given first is not for ever."""
-        return self.session is not None and self.session.expiry_s in (NEVER_EXPIRES, RETAINED_PENDING, SESSION_IN_DOUBT)
+    @property
+    def sync_state(self) -> BridgeSyncState:
+        """How far the remote is synchronised with it."""
+        state = None if self.session is None else self.session.bridge_sync
+        return state or BridgeSyncState.NOT_CONNECTED
 
     def part(self, now: Instant) -> None:
-        """What it met is no longer who it will meet: nothing there belongs to this session."""
+        """The bridge will connect under another client identifier: nothing at the remote belongs to this session."""
         if self.session is not None:
-            self._set_expiry(self.session, NOT_CONNECTED_YET, now)
-
-    def has_sent_retained(self) -> bool:
-        """Whether the remote has all that was retained here when it met this session, or lost its own."""
-        return self.session is not None and self.session.expiry_s in (NEVER_EXPIRES, SESSION_IN_DOUBT)
-
-    def is_in_doubt(self) -> bool:
-        """Whether the remote was asked for that session, and nothing came of it yet."""
-        return self.session is not None and self.session.expiry_s == SESSION_IN_DOUBT
+            self._set_state(self.session, BridgeSyncState.NOT_CONNECTED, now)
 
     def mark_in_doubt(self, now: Instant) -> None:
         """The remote is about to be asked for the session: if we are killed then, it may have begun another."""
         session, session_journal = self.session, self._frontend.journal
-        if session is not None and session.expiry_s == NEVER_EXPIRES:
-            session.expiry_s, session.disconnected_at = SESSION_IN_DOUBT, now
+        if session is not None and session.bridge_sync is BridgeSyncState.SYNCHRONISED:
+            session.bridge_sync, session.disconnected_at = BridgeSyncState.IN_DOUBT, now
             if session.number:
                 self._doubt_lsn = session_journal.append(
                     gone_record(session, now + session_journal.clock_offset), True, now
@@ -162,8 +155,8 @@ class BridgeSession:
 
     def clear_doubt(self, now: Instant) -> None:
         """It has refused us, and begun nothing."""
-        if self.session is not None and self.session.expiry_s == SESSION_IN_DOUBT:
-            self._set_expiry(self.session, NEVER_EXPIRES, now)
+        if self.session is not None and self.session.bridge_sync is BridgeSyncState.IN_DOUBT:
+            self._set_state(self.session, BridgeSyncState.SYNCHRONISED, now)
 
     def is_noted(self) -> bool:
         """Whether the remote may be asked: the doubt is on disk; or the disk takes nothing, and an operator knows."""
@@ -178,7 +171,7 @@ class BridgeSession:
         session, is_state = self.session, self._frontend.retained.holds
         if session is None:
             return
-        self._set_expiry(session, RETAINED_PENDING, now)
+        self._set_state(session, BridgeSyncState.RETAINED_PENDING, now)
         entries = [*session.inflight, *session.outbox]  # as it is now: 1 ms for 100,000
         publications = (entry.publication for entry in entries)
         replays = ReplayQueue(one.topic if is_state(one) else None for one in publications)
@@ -195,10 +188,10 @@ class BridgeSession:
         session = self.session
         if session is not None:
             session.replays = session.replays or None  # with what it remembers of them
-            self._set_expiry(session, NEVER_EXPIRES, now)
+            self._set_state(session, BridgeSyncState.SYNCHRONISED, now)
 
-    def _set_expiry(self, session: Session, expiry_s: int, now: Instant) -> None:
-        session.expiry_s, session.disconnected_at = expiry_s, now
+    def _set_state(self, session: Session, state: BridgeSyncState, now: Instant) -> None:
+        session.bridge_sync, session.disconnected_at = state, now
         self._frontend.journal.disconnected(session, now)
 
     def subscribed(self) -> Sequence[str]:

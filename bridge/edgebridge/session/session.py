@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Final
 
 from edgebridge.session.acl import Acl
@@ -10,18 +11,52 @@ from edgebridge.session.durability import MEMORY, Durability
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.wire.packets import Will
+from edgebridge.wire.properties import Properties, user_properties
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
 from edgebroker.names import ClientId
 
 BEHIND_BYTES: Final = 64 * KIB
 """Unacknowledged bytes of a client that keeps up: 1,000 of them hold 64 MiB, a quarter of the memory of all."""
+BRIDGE_SYNC_PROPERTY: Final = "edgebroker-bridge-sync"
+"""User property of the CONNECT of a bridge to its own gateway. Its value names the new state of the session."""
+
+
+class BridgeSyncState(IntEnum):
+    """How far the remote broker of a bridge is synchronised with our session. The journal stores the numbers."""
+
+    NOT_CONNECTED = 1
+    """The remote has not been connected since the session began: nothing it has belongs to this session."""
+    RETAINED_PENDING = 2
+    """It knows the session, but has not been sent all retained messages."""
+    SYNCHRONISED = 3
+    """It knows the session and has been sent all retained messages."""
+    IN_DOUBT = 4
+    """It was synchronised, and then a CONNECT for the session was sent once more. Its answer has not taken effect yet:
+    the remote may have lost the session and begun another."""
+
+    @property
+    def has_remote_session(self) -> bool:
+        """Whether the remote has a session that belongs to ours."""
+        return self is not BridgeSyncState.NOT_CONNECTED
+
+    @property
+    def has_sent_retained(self) -> bool:
+        """Whether the remote has been sent all messages that were retained here when its session began."""
+        return self >= BridgeSyncState.SYNCHRONISED
+
+    @staticmethod
+    def of(properties: Properties) -> BridgeSyncState | None:
+        """The state in the *properties* of a CONNECT of a bridge; None if there is none."""
+        found = dict(user_properties(properties)).get(BRIDGE_SYNC_PROPERTY)
+        return None if found is None else BridgeSyncState[found]
 
 
 class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
     __slots__ = (
+        "bridge_sync",
         "claims",
         "client_id",
         "connection",
@@ -48,6 +83,8 @@ class Session:
         self.connection: Any = None
         self.expiry_s = 0
         """Seconds the session outlives its connection."""
+        self.bridge_sync: BridgeSyncState | None = None
+        """None: the client is no bridge of this gateway."""
         self.inflight = inflight
         self.outbox = outbox
         self.received: set[int] = set()

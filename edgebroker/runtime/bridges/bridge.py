@@ -189,7 +189,7 @@ class BridgeRunner:
 
         Returns the attempt that is needed to end the session at the remote, if DISCONNECT did not end it.
         """
-        is_known_there = self.local_session.has_remote_session()
+        is_known_there = self.local_session.sync_state.has_remote_session
         has_ended_session = self.bridge.remove(clock())
         self._settle()
         if has_ended_session or not is_known_there:

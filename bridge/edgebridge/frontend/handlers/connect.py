@@ -28,7 +28,7 @@ from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.session.queue.factory import outbox_for
 from edgebridge.session.queue.outbox import Allowance
-from edgebridge.session.session import Session
+from edgebridge.session.session import BridgeSyncState, Session
 from edgebridge.wire.dialect import Dialect, answering_dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import ProtocolError
@@ -158,8 +158,6 @@ def connack_properties(terms: FrontendOptions, connect: Connect, client_id: Clie
 
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22]
-SESSION_NEVER_EXPIRES: Final = 0xFFFF_FFFF
-"""A session expiry interval of "never"; ours is bounded and says so in CONNACK."""
 FILTER_FEATURE: Final = ("filter", "1")
 """User property of CONNACK: content filters are understood (docs/filters.md, P-6)."""
 
@@ -386,6 +384,7 @@ class ConnectHandler:
         if connection.listener_context.verdict is not None:  # no other client, and not held to what those are
             connection.keep_alive = 0
             session.expiry_s = number(asked, Property.SESSION_EXPIRY_INTERVAL, 0)
+            session.bridge_sync = BridgeSyncState.of(asked)
         if not connection.is_v5:
             return
         if session.expiry_s != number(asked, Property.SESSION_EXPIRY_INTERVAL, 0):

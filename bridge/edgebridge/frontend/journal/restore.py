@@ -130,6 +130,7 @@ class StateRecovery:
         session = self._connect_handler.begin_session(ClientId(kept.client_id))
         session.number, session.user = kept.number, kept.user
         session.expiry_s, session.disconnected_at = kept.expiry_s, gone_at
+        session.bridge_sync = kept.bridge_sync
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us
         session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
         self._authorizer.authorize(session)

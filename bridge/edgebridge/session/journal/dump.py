@@ -23,6 +23,7 @@ from edgebridge.session.journal.session_records import (
     SUBSCRIPTION,
     WILL,
     SessionRecordKind,
+    read_bridge_sync,
 )
 from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.fields import read_text
@@ -83,7 +84,18 @@ def _describe_session(record: bytes) -> dict[str, Any]:
         "expiry_s": expiry_s,
         "has_will": flags & WILL != 0,
         "is_batched": flags & BATCHED != 0,
-    }
+    } | _describe_bridge_sync(flags, expiry_s)
+
+
+def _describe_gone(record: bytes) -> dict[str, Any]:
+    _, number, expiry_s, flags, at = GONE.unpack_from(record)
+    described = {"session": number, "expiry_s": expiry_s, "flags": flags, "clock": at}
+    return described | _describe_bridge_sync(flags, expiry_s)
+
+
+def _describe_bridge_sync(flags: int, expiry_s: int) -> dict[str, Any]:
+    state, _ = read_bridge_sync(flags, expiry_s)
+    return {} if state is None else {"bridge_sync": state.name.lower()}
 
 
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
@@ -94,7 +106,7 @@ _SESSION_PACKET: Final = _named("session", "packet_id")
 _DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = {
     SessionRecordKind.SESSION: _describe_session,
     SessionRecordKind.ENDED: lambda record: _named("session")(record, ONE),
-    SessionRecordKind.GONE: lambda record: _named("session", "expiry_s", "flags", "clock")(record, GONE),
+    SessionRecordKind.GONE: _describe_gone,
     SessionRecordKind.SUBSCRIBED: lambda record: {
         **_named("session", "options", "identifier")(record, SUBSCRIPTION),
         "text": read_text(record, SUBSCRIPTION.size)[0],

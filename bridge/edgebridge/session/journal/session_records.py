@@ -11,19 +11,17 @@ from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edgebridge.session.acl import Acl
 from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.session import BridgeSyncState, Session
 from edgebridge.session.subscription_text import SHARE_PREFIX
-from edgebridge.wire.fields import write_binary, write_text
+from edgebridge.wire.fields import U32_MAX, write_binary, write_text
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import encode_properties
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.publication import Publication
-
-if TYPE_CHECKING:
-    from edgebridge.session.session import Session
 
 
 class SessionRecordKind(IntEnum):
@@ -89,6 +87,15 @@ KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of 
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
 CLAIMS: Final = 0x02  # flag of SESSION: rules of a token follow, which narrow what the client may do
+BRIDGE_SYNC: Final = 0x70  # flags of SESSION and of GONE: a BridgeSyncState, 0 for none
+BRIDGE_SYNC_SHIFT: Final = 4
+OLD_BRIDGE_SYNC: Final = {
+    U32_MAX - 3: BridgeSyncState.IN_DOUBT,
+    U32_MAX - 2: BridgeSyncState.RETAINED_PENDING,
+    U32_MAX - 1: BridgeSyncState.NOT_CONNECTED,
+    U32_MAX: BridgeSyncState.SYNCHRONISED,
+}
+"""In records without such a flag: expiry s of a session of a bridge -> its state."""
 AWAY: Final = 0x04  # flag of SESSION: said again while its client is away; since when, GONE says
 BATCHED: Final = 0x08  # flag of SESSION: answers do not wait for the disk, records wait for others; how long follows
 QOS: Final = 0x03  # flags of messages, copies and subscription options
@@ -117,7 +124,7 @@ def session_record(session: Session, is_away: bool = False) -> bytes:
     """
     will, claims = session.will, session.claims
     flags = (WILL if will else 0) | (CLAIMS if claims is not None else 0) | (AWAY if is_away else 0)
-    flags |= 0 if session.waits_for_sync else BATCHED
+    flags |= (0 if session.waits_for_sync else BATCHED) | _bridge_sync(session)
     head = SESSION.pack(SessionRecordKind.SESSION, session.number, session.expiry_s, flags)
     head += write_text(session.client_id) + write_text(session.user)
     batch = b"" if session.waits_for_sync else BATCH.pack(session.sync_delay_us // MILLISECOND)
@@ -126,7 +133,23 @@ def session_record(session: Session, is_away: bool = False) -> bytes:
 
 def gone_record(session: Session, at: Instant) -> bytes:
     """GONE: its client left at *at*, or the will that waited since then is settled."""
-    return GONE.pack(SessionRecordKind.GONE, session.number, session.expiry_s, WILL if session.will else 0, at)
+    flags = (WILL if session.will else 0) | _bridge_sync(session)
+    return GONE.pack(SessionRecordKind.GONE, session.number, session.expiry_s, flags, at)
+
+
+def _bridge_sync(session: Session) -> int:
+    return (session.bridge_sync or 0) << BRIDGE_SYNC_SHIFT
+
+
+def read_bridge_sync(flags: int, expiry_s: int) -> tuple[BridgeSyncState | None, int]:
+    """The state of a bridge that the *flags* of SESSION or GONE hold, None for other clients, and the session's expiry.
+
+    Older gateways wrote the state of a bridge into the last four values of *expiry_s*. Raises ValueError.
+    """
+    if flags & BRIDGE_SYNC:
+        return BridgeSyncState((flags & BRIDGE_SYNC) >> BRIDGE_SYNC_SHIFT), expiry_s
+    state = OLD_BRIDGE_SYNC.get(expiry_s)
+    return state, expiry_s if state is None else U32_MAX
 
 
 def subscription_record(

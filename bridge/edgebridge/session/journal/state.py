@@ -28,8 +28,10 @@ from edgebridge.session.journal.session_records import (
     SUBSCRIPTION,
     WILL,
     SessionRecordKind,
+    read_bridge_sync,
 )
 from edgebridge.session.journal.text import read_text
+from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
@@ -125,6 +127,7 @@ class StoredSession:
     claims: tuple[str, ...] | None = None
     """Rules of the client's token, which narrow what it may do; None if it had none."""
     expiry_s: int = 0
+    bridge_sync: BridgeSyncState | None = None
     disconnected_at: int = 0
     will: Will | None = None
     durability: Durability = SYNC
@@ -309,7 +312,8 @@ class JournalState:
             self._deliveries.add_session(number, session.copies, session.received)
             self.last_session = max(self.last_session, number)
         session.claims, session.durability = claims, durability
-        session.user, session.expiry_s, session.will = user, expiry_s, will
+        session.user, session.will = user, will
+        session.bridge_sync, session.expiry_s = read_bridge_sync(flags, expiry_s)
         if not flags & AWAY:
             session.disconnected_at = 0
 
@@ -330,7 +334,8 @@ class JournalState:
         self._deliveries.clock = max(self.clock, at)
         session = self.sessions.get(number)
         if session is not None:
-            session.disconnected_at, session.expiry_s = at, expiry_s
+            session.disconnected_at = at
+            session.bridge_sync, session.expiry_s = read_bridge_sync(flags, expiry_s)
             if not flags & WILL:
                 session.will = None
 
