@@ -170,6 +170,7 @@ def compiled_modules() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
+    """Do what the *arguments* of the command ask for, and return the exit code."""
     options = {one for one in arguments if one.startswith("--")}
     names = [one for one in arguments if one not in options]
     if options - {"--json", "--list"} or len(names) > 1 or not set(names) <= set(JOURNEYS):

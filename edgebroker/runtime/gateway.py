@@ -405,9 +405,9 @@ class Gateway:
         """Be one of a federation, if the settings name one. *stored*: what was kept."""
         if self._membership is None:
             return
-        keeping, now = self.frontend.journal, clock()
-        if keeping.storage is None:
-            keeping.clock_offset = _wall_clock() - now
+        session_journal, now = self.frontend.journal, clock()
+        if session_journal.storage is None:
+            session_journal.clock_offset = _wall_clock() - now
         self._membership.join(self.frontend, now, None if stored is None else stored.links)
 
     def _finish_segment(self, finish: Callable[[], None]) -> None:

@@ -149,7 +149,7 @@ class Connection:
         self.out_batches: list[OutBatch] = []
         """(publisher, first number, count, topic, subscription, accepted at, payload bytes) of QoS 0 in `out`."""
         self.barriers: list[DurabilityBarrier] = []
-        """What waits for the disk (`keeping`): the last part of `out`, in parts."""
+        """What waits for the disk (`SessionJournal.add_barrier`): the last part of `out`, in parts."""
         self.final_packet = b""
         """The last packet, if `out` holds what waits for the disk: that is not written any more."""
         self.paused = False

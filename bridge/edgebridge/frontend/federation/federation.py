@@ -238,7 +238,7 @@ class FederationMember:
         self.retained.continue_replies(now)
 
     def synced(self, now: Instant) -> None:
-        """The journal is on disk as far as `keeping.synced` says."""
+        """The journal is on disk up to the record `SessionJournal.synced`."""
         self._start_links(now)
         for link in self.links:
             link.synced(self._journal.synced, now)

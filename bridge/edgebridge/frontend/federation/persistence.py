@@ -127,7 +127,7 @@ class IdReservation:
     """
 
     def __init__(self, session_journal: SessionJournal, stored: StoredLinks, now: Instant) -> None:
-        """*stored*: what an earlier run left; `keeping.clock` is set."""
+        """*stored*: what an earlier run left; the clock of *session_journal* is set."""
         self.boot = max(stored.run + 1, (now + session_journal.clock_offset) // SECOND)
         """Grows with every run."""
         by_the_clock = self.boot * IDS_RESERVED  # where the journal does not know what was given
