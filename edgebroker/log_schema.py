@@ -11,7 +11,7 @@ every message is either matched at least once or `filtered`.
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from edgebroker.dataclasses import dataclass
 
@@ -83,6 +83,12 @@ class TraceParent(NamedTuple):
     """32 hexadecimal digits in lower case."""
     parent_id: str
     """16 hexadecimal digits in lower case: the publisher's operation that published the message."""
+
+
+EventId: TypeAlias = tuple[int, int]
+"""An event's publisher and its sequence there, as its header in the overlay has them (`EventHeader.eid`)."""
+NO_EVENT: Final[EventId] = (0, 0)
+"""The message is no event of a federation."""
 
 
 class ColumnType(Enum):

@@ -12,6 +12,7 @@ from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.router import SEQUENCE_MODULUS, FederationRouter
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.log_schema import EventId
 from edgebroker.overlay.advertisements import Advertisement
 from edgebroker.overlay.messages import EventSeries, Forward
 
@@ -68,9 +69,9 @@ class ForwardingCache:
 
     def publish(
         self, route: CachedRoute, topic: str, payload: bytes, qos: int, count: int, now: Instant
-    ) -> Forward | EventSeries | None:
-        """Publish *count* events whose payloads are concatenated. Returns the message for the peers of *route*; None if
-        it has none.
+    ) -> tuple[EventId, Forward | EventSeries | None]:
+        """Publish *count* events whose payloads are concatenated. Returns the identity of the first, and the message
+        for the peers of *route*; None if it has none.
         """
         record, router = route.record, self._router
         record.used_at = now
@@ -91,9 +92,9 @@ class ForwardingCache:
         )
         router.forwarder.count_published(header, count)
         if not route.peers:
-            return None
+            return header.eid, None
         forward = Forward(header, topic, payload, qos, False, advertise.client)
-        return forward if count == 1 else EventSeries(forward, count)
+        return header.eid, forward if count == 1 else EventSeries(forward, count)
 
     def receive(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
         """Receive *series* from *peer* and return the copies that leave; all of it may be delivered to local clients.

@@ -1,7 +1,9 @@
 """The ledger: the fate of every message and every copy. `published = sum of fates` always holds.
 
 It counts everything; with a delivery log, each fate is logged too. A *run* is a series of messages with consecutive
-numbers that share publisher, topic, QoS and size: one call accounts for all of them.
+numbers that share publisher, topic, QoS and size: one call accounts for all of them. Messages that get no
+rows, because QoS 0 is sampled, need not even share their topic: as long as one publisher sends them, the ledger
+collects their run and tells the log of it once.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, Fate, TraceParent
+from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, TraceParent
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ class Ledger:
     """The accounts of one run of a broker."""
 
     def __init__(self, log: DeliveryLog | None = None) -> None:
-        self.log = log
+        self.set_log(log)
         self.published = 0
         """Messages accepted; also the number of the last one."""
         self.filtered = 0
@@ -34,6 +36,14 @@ class Ledger:
         self.expired = 0
         self.dropped: dict[Cause, int] = {}
         self._drops: dict[tuple[str, Cause], int] = {}
+        self._run_publisher = ""
+        self._run_first = 0
+        self._run_count = 0  # of the run that is being collected; 0: there is none
+
+    def set_log(self, log: DeliveryLog | None) -> None:
+        """Log each fate in *log* from now on."""
+        self.log = log
+        self._sample_qos0 = 1 if log is None else log.sample_qos0
 
     @property
     def queued(self) -> int:
@@ -51,8 +61,12 @@ class Ledger:
         copies: int,
         no_copies_cause: Cause = Cause.NO_SUBSCRIBER,
         trace: TraceParent | None = None,
+        event: EventId = NO_EVENT,
     ) -> int:
-        """Number a run of *count* messages with *copies* copies each, or *no_copies_cause*; return the first number."""
+        """Number a run of *count* messages with *copies* copies each, or *no_copies_cause*; return the first number.
+
+        event: the identity of the first in the overlay.
+        """
         first = self.published + 1
         self.published += count
         self.matched += count * copies
@@ -60,14 +74,37 @@ class Ledger:
             self.filtered += count
         log = self.log
         if log is not None:
-            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace)
+            if not qos and copies and trace is None and not self.is_sampled(first, count):
+                if (
+                    not self._run_count
+                    or publisher != self._run_publisher
+                    or first != self._run_first + self._run_count
+                ):
+                    self.end_run(now)
+                    self._run_publisher = publisher
+                    self._run_first = first
+                self._run_count += count
+                return first
+            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace, event)
             if not copies:
                 log.filtered(now, publisher, first, count, topic, qos, no_copies_cause, payload_bytes, trace)
         return first
 
-    def take_up(self, now: Instant, publication: Publication, copies: int) -> None:
+    def is_sampled(self, first: int, count: int) -> bool:
+        """Return whether one of *count* messages of QoS 0 from *first* on gets a row in the log."""
+        step = self._sample_qos0
+        return step > 0 and (first + count - 1) // step != (first - 1) // step
+
+    def end_run(self, now: Instant) -> None:
+        """Tell the log of the run that was collected, if there is one."""
+        count = self._run_count
+        if count and self.log is not None:
+            self._run_count = 0
+            self.log.count_published(now, self._run_publisher, self._run_first, count)
+
+    def take_up(self, now: Instant, publication: Publication, copies: int, event: EventId = NO_EVENT) -> None:
         """Account for a message that was restored from the journal, with *copies* open copies, as a message of this
-        run.
+        boot.
         """
         publication.number = self.accept(
             now,
@@ -78,6 +115,7 @@ class Ledger:
             len(publication.payload),
             copies,
             trace=publication.trace,
+            event=event,
         )
 
     def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:

@@ -20,7 +20,7 @@ cdef class Route:
     cdef long long _identifier_work
     cpdef count(self, long long publications)
     @cython.locals(copies=tuple, without=list, has_no_local=bint, copy=Copy)
-    cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long remote_copies=*)
+    cpdef tuple accept(self, Publication publication, Ledger ledger, now, long long remote_copies=*, event=*)
     cpdef tuple copies_for(self, Publication publication)
     @cython.locals(numbers=list, accepting=list, all_accepting=list, by_number=dict, subscription=Subscription, copies=dict)
     cdef tuple _match(self, Publication publication)

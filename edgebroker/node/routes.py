@@ -8,7 +8,7 @@ from edgebroker.filters.attributes import Extractor
 from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX
-from edgebroker.log_schema import Cause
+from edgebroker.log_schema import NO_EVENT, Cause, EventId
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
@@ -118,11 +118,16 @@ class Route:
         self.counted += publications
 
     def accept(
-        self, publication: Publication, ledger: Ledger, now: Instant, remote_copies: int = 0
+        self,
+        publication: Publication,
+        ledger: Ledger,
+        now: Instant,
+        remote_copies: int = 0,
+        event: EventId = NO_EVENT,
     ) -> tuple[Copy, ...]:
         """Number *publication*, account for it and return its copies, one for each receiver.
 
-        remote_copies: the number of its copies for other gateways.
+        remote_copies: the number of its copies for other gateways. event: its identity in the overlay.
         """
         self.count(1)
         copies = self.copies
@@ -152,6 +157,7 @@ class Route:
             len(copies) + remote_copies,
             no_copies_cause,
             publication.trace,
+            event,
         )
         return copies
 

@@ -431,6 +431,7 @@ class Gateway:
                 anchor_at = now + ANCHOR_EVERY
             is_more = False
             try:
+                self.ledger.end_run(now)
                 is_more = self._log.step(now)  # not a millisecond: no client waits for more than that
                 self._log_dir.append(self._log.ready(), now, wall)
             except Exception as error:  # the log is not worth the broker: tell it, and go on

@@ -53,6 +53,8 @@ class Wish:
 class SelectivityLog:
     """Takes the place of a delivery log; adds up what it is told of selectivity, by instant."""
 
+    sample_qos0 = 1
+
     def __init__(self) -> None:
         self.told: Counter[tuple[int, str, str, str]] = Counter()
 

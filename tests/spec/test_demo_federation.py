@@ -166,8 +166,7 @@ def logs(folder: Path, fault: Fault | None = None, *, cut_short: bool = False) -
     """Two gateways: `d` publishes at *one*, `s` reads at *other*; a *fault* is written before the logs end."""
     one, other = DeliveryLog("one", "b1"), DeliveryLog("other", "b2")
     for number in (1, 2, 3):
-        one.stamp((7, number))
-        one.published(number, "d", number, 1, "t", 1, 8, 1)
+        one.published(number, "d", number, 1, "t", 1, 8, 1, event=(7, number))
         one.matched(number, "d", "gateway:other", number, 1, 1)
         one.fate(number + 9, "d", "gateway:other", number, 1, "t", "", 1, Fate.DELIVERED, 0, 9, 8)
         if number < 3 or not cut_short:
@@ -185,8 +184,7 @@ def logs(folder: Path, fault: Fault | None = None, *, cut_short: bool = False) -
 def arrives(
     log: DeliveryLog, number: int, sequence: int, end: Fate = Fate.DELIVERED, cause: Cause = Cause.NONE
 ) -> None:
-    log.stamp((7, sequence))
-    log.published(number + 5, "d", number, 1, "t", 1, 8, 1)
+    log.published(number + 5, "d", number, 1, "t", 1, 8, 1, event=(7, sequence))
     log.matched(number + 5, "d", "s", number, 1, 1)
     log.fate(number + 8, "d", "s", number, 1, "t", "t", 1, end, cause, 3, 8)
 
@@ -213,8 +211,7 @@ def test_what_a_killed_gateway_had_not_written_is_not_called_lost(folder: Path) 
 
 
 def lost_between(one: DeliveryLog, other: DeliveryLog) -> None:
-    one.stamp((7, 4))
-    one.published(20, "d", 4, 1, "t", 1, 8, 1)
+    one.published(20, "d", 4, 1, "t", 1, 8, 1, event=(7, 4))
     one.matched(20, "d", "gateway:other", 4, 1, 1)
     one.fate(21, "d", "gateway:other", 4, 1, "t", "", 1, Fate.DELIVERED, 0, 9, 8)
 

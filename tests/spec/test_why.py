@@ -35,15 +35,13 @@ def logs(tmp_path: Path) -> Path:
     a, b = DeliveryLog("a", "b1"), DeliveryLog("b", "b2")
     a.published(90, "other", 1, 1, "t", 1, 8, 1)
     a.matched(90, "other", "view", 1, 1, 1)
-    a.stamp(EVENT)
-    a.published(100, "probe", 2, 1, "t", 1, 31, 2)
+    a.published(100, "probe", 2, 1, "t", 1, 31, 2, event=EVENT)
     for subscriber, text, at in (("gateway:b", "", 1_100), ("view", "t", 400)):
         a.matched(100, "probe", subscriber, 2, 1, 1)
         a.fate(at, "probe", subscriber, 2, 1, "t", text, 1, Fate.DELIVERED, 0, at - 100, 31)
     a.filtered(500, "lonely", 3, 1, "u", 1, Cause.NO_SUBSCRIBER, 8)
     a.published(500, "lonely", 3, 1, "u", 1, 8, 0)
-    b.stamp(EVENT)
-    b.published(700, "probe", 7, 1, "t", 1, 31, 1, TRACE)
+    b.published(700, "probe", 7, 1, "t", 1, 31, 1, TRACE, event=EVENT)
     b.matched(700, "probe", "slow", 7, 1, 1)
     b.fate(900, "probe", "slow", 7, 1, "t", "$filter/v%3E1/t", 1, Fate.DROPPED, Cause.QUEUE_FULL, 200, 31, TRACE)
     write(tmp_path, a)
@@ -221,11 +219,9 @@ def test_times_are_those_of_the_clock_once_it_was_right(tmp_path: Path) -> None:
 
 def test_nobody_stands_before_who_gave_it_to_him_whatever_the_clocks_say(logs: Path) -> None:
     behind = DeliveryLog("0", "b0")  # has it from b, and its clock is a minute behind
-    behind.stamp(EVENT)
-    behind.published(-60_000_000, "probe", 9, 1, "t", 1, 31, 0)
+    behind.published(-60_000_000, "probe", 9, 1, "t", 1, 31, 0, event=EVENT)
     b = DeliveryLog("b", "b3")
-    b.stamp(EVENT)
-    b.published(700, "probe", 7, 1, "t", 1, 31, 1)
+    b.published(700, "probe", 7, 1, "t", 1, 31, 1, event=EVENT)
     b.fate(900, "probe", "gateway:0", 7, 1, "t", "", 1, Fate.DELIVERED, 0, 200, 31)
     for file in (logs / "b").iterdir():
         file.unlink()

@@ -1,7 +1,20 @@
 # C types for connection.py; the meaning is there.
+cimport cython
+
 from edgebridge.session.session cimport Session
 
 cdef Py_ssize_t CONTROL_BYTES, OWED_BYTES_MAX
+
+
+cdef class OutBatch:
+    cdef public str publisher, topic, label
+    cdef public long long first
+    cdef public Py_ssize_t count, payload_bytes
+    cdef public object accepted_at, trace
+    cdef public bint has_rows
+    cpdef OutBatch part(self, Py_ssize_t start, Py_ssize_t count)
+    @cython.locals(first="long long", count=Py_ssize_t)
+    cpdef end(self, log, str subscriber, fate, cause, now)
 
 
 cdef class DurabilityBarrier:

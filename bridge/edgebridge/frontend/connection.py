@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from edgebridge.frontend.options import LOCAL_LISTENER, ClientCertificate
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
@@ -12,8 +12,11 @@ from edgebridge.session.session import Session
 from edgebridge.wire.dialect import V311, Dialect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
-from edgebroker.log_schema import TraceParent
+from edgebroker.log_schema import Cause, Fate, TraceParent
 from edgebroker.tokenbucket import Meter
+
+if TYPE_CHECKING:
+    from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 CONTROL_BYTES = 64
 """What a small packet costs on top while it waits (a bytes object, a list slot): so PINGRESPs are bounded too."""
@@ -22,9 +25,78 @@ OWED_BYTES_MAX = 1 << 20
 UNREAD_ANSWERS = "the client asks and does not read the answers"
 """...and why a client is cut off that lets more wait."""
 
-OutBatch: TypeAlias = tuple[str, int, int, str, str, Instant, int, TraceParent | None]
-"""QoS 0 messages in an out-buffer that share everything: publisher, number of the first, how many, topic, subscription,
-when they were accepted, payload bytes, trace."""
+
+class OutBatch:
+    """QoS 0 messages of one publisher in an out-buffer, with consecutive numbers, for the delivery log.
+
+    Those of a batch with rows share everything. One without rows grows by what follows it in the out-buffer, whatever
+    its topic: only numbers are counted then.
+    """
+
+    __slots__ = ("accepted_at", "count", "first", "has_rows", "label", "payload_bytes", "publisher", "topic", "trace")
+
+    def __init__(
+        self,
+        publisher: str,
+        first: int,
+        count: int,
+        topic: str,
+        label: str,
+        accepted_at: Instant,
+        payload_bytes: int,
+        has_rows: bool,
+        trace: TraceParent | None,
+    ) -> None:
+        """first: the number of the first message; label: the subscription, as the log writes it.
+
+        has_rows: some of them get rows. Then the log has their copies already; else it gets these when they end.
+        """
+        self.publisher = publisher
+        self.first = first
+        self.count = count
+        self.topic = topic
+        self.label = label
+        self.accepted_at = accepted_at
+        self.payload_bytes = payload_bytes
+        self.has_rows = has_rows
+        self.trace = trace
+
+    def part(self, start: int, count: int) -> OutBatch:
+        """*count* of its messages, from the one at *start* on, counted from 0."""
+        return OutBatch(
+            self.publisher,
+            self.first + start,
+            count,
+            self.topic,
+            self.label,
+            self.accepted_at,
+            self.payload_bytes,
+            self.has_rows,
+            self.trace,
+        )
+
+    def end(self, log: DeliveryLog, subscriber: str, fate: Fate, cause: Cause, now: Instant) -> None:
+        """Log the fate of the copies for *subscriber*."""
+        publisher, first, count = self.publisher, self.first, self.count
+        if not self.has_rows:
+            log.matched(now, publisher, subscriber, first, count, 0)
+        wait_us = now - self.accepted_at
+        octets = self.payload_bytes
+        log.fate(
+            now,
+            publisher,
+            subscriber,
+            first,
+            count,
+            self.topic,
+            self.label,
+            0,
+            fate,
+            cause,
+            wait_us,
+            octets,
+            self.trace,
+        )
 
 
 class DurabilityBarrier:

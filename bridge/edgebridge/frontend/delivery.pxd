@@ -1,7 +1,7 @@
 # C types for delivery.py; the meaning is there.
 cimport cython
 
-from edgebridge.frontend.connection cimport Connection
+from edgebridge.frontend.connection cimport Connection, OutBatch
 from edgebridge.frontend.encoding cimport PublishEncoder
 from edgebridge.frontend.journal.session_journal cimport SessionJournal
 from edgebridge.session.inflight cimport QueueEntry, new_queue_entry
@@ -46,3 +46,5 @@ cdef class Delivery:
     @cython.locals(entry=QueueEntry)
     cpdef acknowledged(self, Session session, int packet_id, now)
     cpdef written(self, Connection connection, now)
+    @cython.locals(batch=OutBatch)
+    cdef _log_batches(self, Connection connection, list batches, fate, cause, now)

@@ -118,7 +118,7 @@ class Delivery:
             connection.out_messages += 1
             if self._ledger.log is not None:
                 connection.out_batches.append(
-                    (
+                    OutBatch(
                         publication.publisher,
                         publication.number,
                         1,
@@ -126,6 +126,7 @@ class Delivery:
                         copy.label,
                         publication.accepted_at,
                         len(publication.payload),
+                        True,
                         publication.trace,
                     )
                 )
@@ -357,15 +358,15 @@ class Delivery:
             self._log_batches(connection, runs, Fate.DROPPED, Cause.CONNECTION_LOST, now)
 
     def _log_batches(
-        self, connection: Connection, runs: list[OutBatch], fate: Fate, cause: Cause, now: Instant
+        self, connection: Connection, batches: list[OutBatch], fate: Fate, cause: Cause, now: Instant
     ) -> None:
         log = self._ledger.log
         if log is None or connection.session is None:
             return
         subscriber = connection.session.client_id
-        for publisher, first, count, topic, text, accepted_at, payload_bytes, trace in runs:
-            wait = now - accepted_at
-            log.fate(now, publisher, subscriber, first, count, topic, text, 0, fate, cause, wait, payload_bytes, trace)
+        self._ledger.end_run(now)
+        for batch in batches:
+            batch.end(log, subscriber, fate, cause, now)
 
     def abandon(self, session: Session, now: Instant) -> None:
         """The session ended: what waited in it is given up."""

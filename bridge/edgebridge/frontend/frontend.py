@@ -343,6 +343,7 @@ class Frontend:
         if self.federation is not None:
             self.federation.close_books(now)
         self.journal.append_settled(now)
+        self.ledger.end_run(now)
         self.node.close_books(now)
 
     def _mark_dirty(self, connection: Connection) -> None:

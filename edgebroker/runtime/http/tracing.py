@@ -23,7 +23,7 @@ from edgebridge.wire.properties import Property, number, user_properties
 from edgebridge.wire.user_properties import TRACEPARENT
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
-from edgebroker.log_schema import Cause, Fate, TraceParent
+from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, TraceParent
 from edgebroker.node.ledger import Ledger
 from edgebroker.runtime.loop.reactor import Reactor
 from edgebroker.runtime.operator_log import timestamp
@@ -190,7 +190,7 @@ class Tracer:
         if len(self._taps) == 1:
             self._reactor.observer = self
             self._traced_log = TracedDeliveryLog(self._ledger.log, self)
-            self._ledger.log = cast(DeliveryLog, self._traced_log)
+            self._ledger.set_log(cast(DeliveryLog, self._traced_log))
 
     def close(self, tap: Tap) -> None:
         """Stops to feed *tap*."""
@@ -198,7 +198,7 @@ class Tracer:
         if not self._taps:
             self._reactor.observer = None
             assert self._traced_log is not None
-            self._ledger.log = self._traced_log.log
+            self._ledger.set_log(self._traced_log.log)
             for table in (self._framers, self._pending, self._client_ids, self._aliases):
                 table.clear()
 
@@ -327,15 +327,13 @@ class Tracer:
 class TracedDeliveryLog:
     """Takes the place of the delivery log: passes everything on to it, and fates to the tracer."""
 
+    sample_qos0 = 1
+    """Every message is traced, so the ledger must collect none of them in runs."""
+
     def __init__(self, log: Any, tracer: Tracer) -> None:
         self.log = log
         """The delivery log; None where there is none."""
         self._tracer = tracer
-
-    def stamp(self, event: tuple[int, int]) -> None:
-        """As `DeliveryLog.stamp`."""
-        if self.log is not None:
-            self.log.stamp(event)
 
     def published(
         self,
@@ -348,10 +346,11 @@ class TracedDeliveryLog:
         octets: int,
         copies: int,
         trace: TraceParent | None = None,
+        event: EventId = NO_EVENT,
     ) -> None:
         """As `DeliveryLog.published`, and traces the messages."""
         if self.log is not None:
-            self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace)
+            self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace, event)
         fields = {"fate": "published", "message": first, "count": count, "qos": qos, "copies": copies}
         self._tracer.fate(publisher, "", topic, fields)
 

@@ -241,7 +241,7 @@ class LogSettings:
     """The delivery log, which is written only with `dir`."""
 
     dir: Path | None = key(None, FolderPath())
-    sample_qos0: int = key(1, Integer(1, 1_000_000))
+    sample_qos0: int = key(100, Integer(1, 1_000_000))
     segment_bytes_max: int = key(limits.LOG_SEGMENT_BYTES_MAX, Integer(64 * limits.KIB, 64 * limits.MIB))
     bytes_max: int = key(limits.LOG_BYTES_MAX, Integer(0, 1024 * 1024 * limits.MIB))
     segment_age_s_max: int = key(limits.LOG_SEGMENT_AGE_S_MAX, Integer(1, 7 * 24 * 3_600))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from itertools import chain, repeat
+from operator import add
 from typing import Any
 
 from edgebroker import __version__
@@ -15,7 +17,7 @@ from edgebroker.cbor import CborReader, CborRules, encode_cbor, read_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import LogDamaged
 from edgebroker.limits import KIB, MIB
-from edgebroker.log_schema import ANCHOR, TABLES, TRAFFIC, ColumnType, Table
+from edgebroker.log_schema import ANCHOR, DELIVERY, TABLES, TRAFFIC, Column, ColumnType, Table
 
 from . import columns
 
@@ -55,13 +57,20 @@ UNFOLDING_MAX = 32  # expansion of larger blocks of a delivery log; 5 to 10 are 
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of incompressible data
 ROWS_MAX = 8_192  # twice as many as the writer produces
 BLOCKS_MAX = 16_384  # the footer has one row per block
-# Values in columns that are not constant: the writer has ten of numbers and six of texts, with 4,096 rows. With 8,192
-# rows in all of them, numbers beyond 64 bits took 20 ms.
-NUMBERS_MAX, TEXTS_MAX = 10 * 4_096, 6 * 4_096
+# Values in columns that are not constant: the writer has eleven of numbers and six of texts, with 4,096 rows. With
+# 8,192 rows in all of them, numbers beyond 64 bits took 20 ms.
+NUMBERS_MAX, TEXTS_MAX = 11 * 4_096, 6 * 4_096
 
 VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # lists and their items in the CBOR of a body; the writer's rows have 6 texts
-ENTRIES_MAX = 12_288  # for any number of rows; the writer has 2,047 with six texts each, and a run that shares six
+ENTRIES_MAX = 12_288  # for any number of rows; the writer has 2,048 with six texts each
 ROWS_OURS = 4_096  # digests per block of the writer; each further row leaves room for two entries less
+
+RUN = (Column("count", ColumnType.INT), Column("step", ColumnType.INT))
+"""Two more columns of a delivery block in which a row stands for several messages of QoS 0: those numbered `message`,
+`message + step`, ..., `count` of them, which differ in nothing else; `event_sequence` grows with the number. Readers
+unfold such rows.
+"""
+DELIVERY_RUNS = Table(DELIVERY.name, DELIVERY.columns + RUN)
 
 LOG_TABLES: dict[int, Table] = dict(enumerate(TABLES))
 """The tables of a delivery log. Readers skip all others."""
@@ -220,8 +229,11 @@ def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, 
 def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str, list[Any]]:
     """Return column name -> values, for every column of *table*. Raises ColumnDamaged.
 
-    A column that the writer did not know is filled with 0 or ""; one that this reader does not know is ignored.
+    A column that the writer did not know is filled with 0 or ""; one that this reader does not know is ignored. A row
+    that stands for several messages becomes as many rows, at most ROWS_MAX in all.
     """
+    if table is DELIVERY and RUN[0].name in body:
+        table = DELIVERY_RUNS
     # Encoded columns are freed as they are decoded, and unknown ones first: at most 2 MiB less memory.
     encoded = {column.name: body[column.name] for column in table.columns if column.name in body}
     body.clear()
@@ -229,12 +241,28 @@ def decode_rows(table: Table, head: BlockHead, body: dict[Any, Any]) -> dict[str
     numbers = sum(spread)
     if numbers * head.rows > NUMBERS_MAX or (len(spread) - numbers) * head.rows > TEXTS_MAX:
         raise columns.ColumnDamaged(f"{len(spread)} columns are not constant in {head.rows} rows")
-    return {
+    rows: dict[str, list[Any]] = {
         column.name: columns.decode(column, encoded.pop(column.name), head.rows)
         if column.name in encoded
         else [columns.default(column)] * head.rows
         for column in table.columns
     }
+    if table is DELIVERY_RUNS:
+        counts, steps = [rows.pop(column.name) for column in RUN]
+        _unfold(rows, counts, steps)
+    return rows
+
+
+def _unfold(rows: dict[str, list[Any]], counts: list[int], steps: list[int]) -> None:
+    """Replace each of *rows* by as many as it stands for. Raises ColumnDamaged."""
+    if min(counts) < 1 or sum(counts) > ROWS_MAX:
+        raise columns.ColumnDamaged(f"rows stand for {min(counts)} messages at least and {sum(counts)} in all")
+    for name, values in rows.items():
+        rows[name] = list(chain.from_iterable(map(repeat, values, counts)))
+    offsets = [at * step for count, step in zip(counts, steps, strict=True) for at in range(count)]
+    rows["message"] = columns.wrapped(list(map(add, rows["message"], offsets)))
+    sequences = zip(rows["event_sequence"], offsets, strict=True)
+    rows["event_sequence"] = columns.wrapped([sequence and sequence + offset for sequence, offset in sequences])
 
 
 def encode_footer(header: LogHeader, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:

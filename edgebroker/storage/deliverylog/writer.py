@@ -13,9 +13,21 @@ from typing import Any, TypeAlias
 
 from edgebroker.instants import MINUTE, Instant
 from edgebroker.limits import KIB
-from edgebroker.log_schema import ANCHOR, DELIVERY, DIGEST, FILTER, SUM_MODULUS, Cause, Fate, Table, TraceParent
+from edgebroker.log_schema import (
+    ANCHOR,
+    DELIVERY,
+    DIGEST,
+    FILTER,
+    NO_EVENT,
+    SUM_MODULUS,
+    Cause,
+    EventId,
+    Fate,
+    Table,
+    TraceParent,
+)
 from edgebroker.storage.deliverylog.block_builder import BlockMaking, ColumnsMaking, make_block, make_columns
-from edgebroker.storage.deliverylog.format import ENTRIES_MAX, LogHeader, encode_header
+from edgebroker.storage.deliverylog.format import DELIVERY_RUNS, ENTRIES_MAX, ROWS_MAX, LogHeader, encode_header
 
 Flow: TypeAlias = tuple[str, str, int, int, int]
 """publisher, subscriber, QoS, fate, cause"""
@@ -69,15 +81,14 @@ class Digests:
 
 # Twice as many rows save 7 % of the bytes and take twice the memory; half as many cost 10 % more bytes.
 BLOCK_ROWS = 2_048
-# A row has six texts. A run, whose rows share their texts, is added in parts of a block's rows: a block has fewer than
-# twice as many rows, and no more texts.
-BLOCK_ROWS_MAX = ENTRIES_MAX // 6
+BLOCK_ROWS_MAX = ENTRIES_MAX // 6  # a row has six texts
+COUNT_MAX = ROWS_MAX // 2  # messages that a row stands for; a block with that many or more is full
 DIGESTS_MAX = 4_096  # flows, and as many subscriptions, counted at once: 1.5 MiB; more are written early, in parts
 # Characters of ids, topics and filters in waiting rows: with all numbers in full width their block stays below
 # UNFOLDED_BYTES_MAX.
 TEXT_CHARS_MAX = 384 * KIB
-# Building a block of 2,048 rows takes about 20 steps of 0.2 ms. With one step for every 64 facts or rows, it is
-# finished before the next one is full, even without calls of `step`.
+# Building a block of 2,048 rows takes about 20 steps of 0.2 ms. With one step for every 64 facts, it is finished before
+# the next one is full, even without calls of `step`.
 FACTS_PER_STEP = 64
 # Blocks that wait to be built. The end of a minute adds four at once; only an attack with long texts adds so many that
 # the oldest must be built at once, which blocks everything else for 20 ms.
@@ -85,9 +96,8 @@ MAKING_MAX = 8
 READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
 TRACE_CHARS = 48
-_MATCHED = int(Fate.MATCHED)
+_PUBLISHED, _MATCHED = int(Fate.PUBLISHED), int(Fate.MATCHED)
 _UNTRACED = TraceParent("", "")
-_NO_EVENT = (0, 0)
 
 
 class DeliveryLog:
@@ -95,7 +105,8 @@ class DeliveryLog:
 
     Every hot method takes a *run*: *count* messages with consecutive numbers from *first* that share everything else.
     All times are monotonic microseconds. Rows are written for every message with QoS > 0 or a *trace* and, of the
-    others, for the numbers divisible by *sample_qos0* (0: for none); digests count every message.
+    others, for the numbers divisible by *sample_qos0* (0: for none): one row for all such numbers of a run, up to
+    COUNT_MAX of them. Digests count every message.
 
     A block is full when it has *block_rows* rows or more, or when its minute is over; a digest that is written early
     appears as several records, which must be added. A full block is encoded in steps of at most about a millisecond:
@@ -128,9 +139,9 @@ class DeliveryLog:
         self._messages: list[tuple[Any, ...]] = []
         self._copies: list[tuple[Any, ...]] = []
         self._rows_chars = 0
+        self._rows_numbers = 0  # messages that the rows stand for
         self._traces: dict[int, TraceParent] = {}
         # Message number -> trace, only for traced messages with rows above.
-        self._event = _NO_EVENT
         self._digests = Digests()
         self._filters: dict[tuple[str, str], list[int]] = {}
         self._filters_chars = 0
@@ -156,16 +167,16 @@ class DeliveryLog:
         payload_bytes: int,
         copies: int,
         trace: TraceParent | None = None,
+        event: EventId = NO_EVENT,
     ) -> None:
-        """Log accepted messages, with *copies* copies each."""
-        event, self._event = self._event, _NO_EVENT
+        """Log accepted messages, with *copies* copies each. *event*: the identity of the first in the overlay."""
         self._message(
             now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace, event
         )
 
-    def stamp(self, event: tuple[int, int]) -> None:
-        """Set the *event* of the overlay that the next accepted message is: publisher and sequence of its header."""
-        self._event = event
+    def count_published(self, now_us: Instant, publisher: str, first: int, count: int) -> None:
+        """Log accepted messages of QoS 0 with copies that get no rows."""
+        self._count_flow(now_us, (publisher, "", 0, _PUBLISHED, 0), first, count)
 
     def filtered(
         self,
@@ -184,9 +195,7 @@ class DeliveryLog:
 
     def matched(self, now_us: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
         """Log copies for *subscriber*. *qos* is the copies'."""
-        if not self._minute_start <= now_us < self._minute_end:
-            self._begin_minute(now_us)
-        self._count((publisher, subscriber, qos, _MATCHED, 0), first, count)
+        self._count_flow(now_us, (publisher, subscriber, qos, _MATCHED, 0), first, count)
 
     def fate(
         self,
@@ -205,23 +214,27 @@ class DeliveryLog:
         trace: TraceParent | None = None,
     ) -> None:
         """Log the final fate of copies. *qos* is the copies', as in `matched`."""
-        if not self._minute_start <= now_us < self._minute_end:
-            self._begin_minute(now_us)
-        self._count((publisher, subscriber, qos, fate, cause), first, count)
-        if count == 1 and qos and trace is None:
+        self._count_flow(now_us, (publisher, subscriber, qos, fate, cause), first, count)
+        for number, numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._copies.append(
-                (now_us, first, publisher, subscriber, topic, filter_text, qos, fate, cause, wait_us, payload_bytes)
+                (
+                    now_us,
+                    number,
+                    publisher,
+                    subscriber,
+                    topic,
+                    filter_text,
+                    qos,
+                    fate,
+                    cause,
+                    wait_us,
+                    payload_bytes,
+                    numbers,
+                )
             )
-            self._count_rows(1, len(publisher) + len(subscriber) + len(topic) + len(filter_text))
-            return
-        for numbers in self._recorded(first, count, qos > 0 or trace is not None):
-            self._copies += [
-                (now_us, number, publisher, subscriber, topic, filter_text, qos, fate, cause, wait_us, payload_bytes)
-                for number in numbers
-            ]
             if trace is not None:
-                self._add_trace(numbers, trace)
-            self._count_rows(len(numbers), len(publisher) + len(subscriber) + len(topic) + len(filter_text))
+                self._add_trace(number, trace)
+            self._count_row(numbers, len(publisher) + len(subscriber) + len(topic) + len(filter_text))
 
     def selectivity(self, now_us: Instant, subscriber: str, filter_text: str, evaluated: int, matched: int) -> None:
         """Count *evaluated* messages whose topic matched a subscription, and the *matched* ones that its content filter
@@ -293,47 +306,61 @@ class DeliveryLog:
         payload_bytes: int,
         copies: int,
         trace: TraceParent | None,
-        event: tuple[int, int] = _NO_EVENT,
+        event: EventId = NO_EVENT,
     ) -> None:
-        if not self._minute_start <= now_us < self._minute_end:
-            self._begin_minute(now_us)
-        self._count((publisher, "", qos, fate, cause), first, count)
-        if count == 1 and qos and trace is None:
-            self._messages.append((now_us, first, publisher, topic, qos, fate, cause, payload_bytes, copies, *event))
-            self._count_rows(1, len(publisher) + len(topic))
-            return
-        for numbers in self._recorded(first, count, qos > 0 or trace is not None):
-            self._messages += [
-                (now_us, number, publisher, topic, qos, fate, cause, payload_bytes, copies, *event)
-                for number in numbers
-            ]
+        self._count_flow(now_us, (publisher, "", qos, fate, cause), first, count)
+        publisher_number, sequence = event
+        for number, numbers in self._recorded(first, count, qos > 0 or trace is not None):
+            self._messages.append(
+                (
+                    now_us,
+                    number,
+                    publisher,
+                    topic,
+                    qos,
+                    fate,
+                    cause,
+                    payload_bytes,
+                    copies,
+                    publisher_number,
+                    sequence and sequence + number - first,
+                    numbers,
+                )
+            )
             if trace is not None:
-                self._add_trace(numbers, trace)
-            self._count_rows(len(numbers), len(publisher) + len(topic))
+                self._add_trace(number, trace)
+            self._count_row(numbers, len(publisher) + len(topic))
 
-    def _recorded(self, first: int, count: int, is_whole: bool) -> Iterator[range]:
-        """Iterate over the numbers of a run that get a row, at most a block of them at a time; all if it *is_whole*,
-        else a sample.
+    def _recorded(self, first: int, count: int, is_whole: bool) -> Sequence[tuple[int, int]]:
+        """Return the rows of a run: the first number of each, and how many numbers it stands for.
+
+        is_whole: every message is recorded, each in a row of its own; else a sample.
         """
-        step = 1 if is_whole else self.sample_qos0
+        if is_whole:
+            return ((first, 1),) if count == 1 else [(number, 1) for number in range(first, first + count)]
+        step = self.sample_qos0
         numbers = range(first + -first % step, first + count, step) if step else range(0)
-        for start in range(0, len(numbers), self.block_rows):
-            yield numbers[start : start + self.block_rows]
+        parts = (numbers[start : start + COUNT_MAX] for start in range(0, len(numbers), COUNT_MAX))
+        return [(part[0], len(part)) for part in parts]
 
-    def _add_trace(self, numbers: range, trace: TraceParent) -> None:
-        """Record the *trace* of the messages with these numbers, whose rows were added."""
-        self._traces.update(dict.fromkeys(numbers, trace))
+    def _add_trace(self, number: int, trace: TraceParent) -> None:
+        """Record the *trace* of the message with this number, whose row was added."""
+        self._traces[number] = trace
         self._rows_chars += TRACE_CHARS
 
-    def _count_rows(self, rows: int, chars: int) -> None:
-        """Count added *rows*, whose texts have *chars* characters."""
+    def _count_row(self, numbers: int, chars: int) -> None:
+        """Count an added row, which stands for so many messages, and whose texts have *chars* characters."""
+        self._rows_numbers += numbers
         self._rows_chars += chars
-        if len(self._messages) + len(self._copies) >= self.block_rows or self._rows_chars > TEXT_CHARS_MAX:
+        rows = len(self._messages) + len(self._copies)
+        if rows >= self.block_rows or self._rows_numbers >= COUNT_MAX or self._rows_chars > TEXT_CHARS_MAX:
             self._finish_rows()
         if self._making:
-            self._build_for(rows)
+            self._build_for(1)
 
-    def _count(self, flow: tuple[str, str, int, int, int], first: int, count: int) -> None:
+    def _count_flow(self, now_us: int, flow: Flow, first: int, count: int) -> None:
+        if not self._minute_start <= now_us < self._minute_end:
+            self._begin_minute(now_us)
         digests = self._digests
         if len(digests.totals) >= DIGESTS_MAX or digests.texts_chars > TEXT_CHARS_MAX:
             self._finish_digests()
@@ -358,9 +385,11 @@ class DeliveryLog:
 
     def _finish_rows(self) -> None:
         messages, copies, traces = self._messages, self._copies, self._traces
-        if messages or copies:
-            self._messages, self._copies, self._traces, self._rows_chars = [], [], {}, 0
-            self._finish(DELIVERY, len(messages) + len(copies), make_delivery(messages, copies, traces))
+        rows = len(messages) + len(copies)
+        if rows:
+            step = self.sample_qos0 if self._rows_numbers > rows else 0
+            self._messages, self._copies, self._traces, self._rows_chars, self._rows_numbers = [], [], {}, 0, 0
+            self._finish(DELIVERY_RUNS if step else DELIVERY, rows, make_delivery(messages, copies, traces, step))
 
     def _finish_digests(self) -> None:
         flows = len(self._digests.totals)
@@ -408,17 +437,33 @@ class DeliveryLog:
 
 
 def make_delivery(
-    messages: Sequence[tuple[Any, ...]], copies: Sequence[tuple[Any, ...]], traces: Mapping[int, TraceParent]
+    messages: Sequence[tuple[Any, ...]],
+    copies: Sequence[tuple[Any, ...]],
+    traces: Mapping[int, TraceParent],
+    step: int = 0,
 ) -> ColumnsMaking:
     """Return the columns of `log_schema.DELIVERY`: rows about messages, then rows about copies; *traces* by message
-    number.
+    number. With a *step*, the columns of `format.DELIVERY_RUNS`.
     """
     m, c = len(messages), len(copies)
-    times, numbers, publishers, topics, qos, fates, causes, sizes, made, origins, sequences = columns_of(messages, 11)
-    yield
-    c_times, c_numbers, c_publishers, subscribers, c_topics, filters, c_qos, c_fates, c_causes, waits, c_sizes = (
-        columns_of(copies, 11)
+    times, numbers, publishers, topics, qos, fates, causes, sizes, made, origins, sequences, counts = columns_of(
+        messages, 12
     )
+    yield
+    (
+        c_times,
+        c_numbers,
+        c_publishers,
+        subscribers,
+        c_topics,
+        filters,
+        c_qos,
+        c_fates,
+        c_causes,
+        waits,
+        c_sizes,
+        c_counts,
+    ) = columns_of(copies, 12)
     yield
     numbers += c_numbers
     trace_ids = parent_ids = ("",) * (m + c)
@@ -442,6 +487,7 @@ def make_delivery(
         parent_ids,
         origins + (0,) * c,
         sequences + (0,) * c,
+        *((counts + c_counts, (step,) * (m + c)) if step else ()),
     )
 
 

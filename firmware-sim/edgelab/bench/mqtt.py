@@ -22,7 +22,7 @@ from edgebroker.cli.init.authority import Authority
 from edgebroker.cli.parameters import WordChoice
 from edgelab.bench import report, rounds
 from edgelab.bench.client import HOST
-from edgelab.bench.subjects import SUBJECTS, Subject, SubjectNotFound, pure_edgebroker
+from edgelab.bench.subjects import SUBJECTS, Subject, SubjectNotFound, pure_edgebroker, with_log
 from edgelab.bench.trial import BrokerFailed, Cores, among_strangers, running
 from edgelab.bench.workloads import NAMES, WORKLOADS
 
@@ -76,10 +76,10 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 @click.command(name="mqtt", short_help="Measure the broker, alternating with another one.")
 @click.option(
     "--against",
-    type=WordChoice(["mosquitto", "relay", "none"]),
+    type=WordChoice(["mosquitto", "relay", "edgebroker", "none"]),
     default="mosquitto",
     show_default=True,
-    help="The peer. `relay` copies bytes without looking at them: the ceiling.",
+    help="The peer. `relay` only copies bytes: the ceiling. `edgebroker` shows what --logging costs.",
 )
 @click.option(
     "--subject",
@@ -90,6 +90,7 @@ RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 )
 @click.option("--pure", is_flag=True, help="Measure ours without compiled modules as well.")
 @click.option("--tls", is_flag=True, help="Over TLS 1.3, both brokers with a P-256 certificate.")
+@click.option("--logging", is_flag=True, help="Ours writes a delivery log.")
 @click.option("--warnings", is_flag=True, help="Both refuse 20 clients a second, and write that into their logs.")
 @click.option("--only", multiple=True, type=WordChoice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
@@ -101,6 +102,7 @@ def command(
     subject: str,
     pure: bool,
     tls: bool,
+    logging: bool,
     warnings: bool,
     only: tuple[str, ...],
     round_count: int,
@@ -116,7 +118,7 @@ def command(
     if sys.platform != "linux":
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     with stopped_by_sigterm(), tempfile.TemporaryDirectory(prefix="edgebroker-pure-") as folder, pinned() as cores:
-        sides = chosen_sides(subject, against, Path(folder) if pure else None, tls)
+        sides = chosen_sides(subject, against, Path(folder) if pure else None, tls, logging)
         if warnings:
             sides = {role: among_strangers(side) for role, side in sides.items()}
         about = report.machine(cores)
@@ -134,10 +136,14 @@ def command(
         raise SystemExit(RUN_FAILED)
 
 
-def chosen_sides(subject: str, against: str, pure_folder: Path | None, tls: bool = False) -> dict[str, Subject]:
+def chosen_sides(
+    subject: str, against: str, pure_folder: Path | None, tls: bool = False, logging: bool = False
+) -> dict[str, Subject]:
     """The sides by role, in running order. Raises Refused if one is not installed."""
+    if logging and subject != "edgebroker":
+        raise click.UsageError("--logging is for our broker")
     try:
-        sides = {rounds.OURS: SUBJECTS[subject]()}
+        sides = {rounds.OURS: with_log(SUBJECTS[subject]()) if logging else SUBJECTS[subject]()}
         if pure_folder is not None:
             sides[rounds.PURE] = pure_edgebroker(pure_folder)
         if against != "none":

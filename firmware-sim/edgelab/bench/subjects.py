@@ -59,6 +59,15 @@ def edgebroker() -> Subject:
     return Subject("edgebroker", version_of(words, {}), runner(words), BYTE_CODE, compiled_modules())
 
 
+def with_log(subject: Subject) -> Subject:
+    """*subject*, one of ours, with a delivery log; all but its place is as by default."""
+
+    def command(port: int, directory: Path) -> list[str]:
+        return [*subject.command(port, directory), "--log-dir", str(directory / "log")]
+
+    return replace(subject, name=f"{subject.name}-logging", command=command)
+
+
 def pure_edgebroker(directory: Path) -> Subject:
     """This broker without compiled modules: a copy of its packages in *directory*, found first on the path.
 

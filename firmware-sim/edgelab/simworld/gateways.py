@@ -65,7 +65,7 @@ class SimulatedGateway(SimulatedBroker):
 
     def _start(self) -> None:
         if self._is_logged:
-            self._log = DeliveryLog(self.name, f"run-{self.runs + 1}")
+            self._log = DeliveryLog(self.name, f"run-{self.runs + 1}", sample_qos0=7 if self.runs % 2 else 1)
             self._log_head = self._log.header(self.simulation.now, self.unix_s)
         super()._start()
         self.overlay.start(self.simulation.now)

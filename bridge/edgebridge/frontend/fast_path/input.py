@@ -25,6 +25,7 @@ from edgebridge.wire.errors import TLS_BYTE, MalformedPacket, PacketTooLarge, Pr
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
 from edgebroker.limits import JOURNAL_LARGE_BYTES
+from edgebroker.log_schema import NO_EVENT
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication, plain
 
@@ -290,10 +291,18 @@ class InputFastPath:
         publisher = session.client_id
         readers = plan.readers
         copies = len(readers)
+        event = NO_EVENT
         if way is not None and federation_path is not None:
             self._work -= 8
-            copies += federation_path.send_batch(way, plan.topic, _payloads(block, size, payload - at), count, now)
-        first = ledger.accept(now, publisher, count, plan.topic, 0, size - (payload - at), copies, route.nobody)
+            event = federation_path.send_batch(way, plan.topic, _payloads(block, size, payload - at), count, now)
+            copies += len(way.peers)
+        first = ledger.accept(
+            now, publisher, count, plan.topic, 0, size - (payload - at), copies, route.nobody, None, event
+        )
+        if way is not None and federation_path is not None:
+            federation_path.open_batch(
+                way.peers, event, publisher, first, count, plan.topic, size - (payload - at), now
+            )
         if not readers:
             return stop
         self._qos0_batches.deliver(plan, block, size, payload - at, connection.is_v5, publisher, first, now)

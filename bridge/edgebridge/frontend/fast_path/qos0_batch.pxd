@@ -1,7 +1,7 @@
 # C types for qos0_batch.py; the meaning is there.
 cimport cython
 
-from edgebridge.frontend.connection cimport Connection
+from edgebridge.frontend.connection cimport Connection, OutBatch
 from edgebridge.frontend.fast_path.fan_out cimport FanOut
 from edgebridge.session.session cimport Session
 from edgebridge.wire.head cimport publish_head
@@ -21,6 +21,6 @@ cdef class Qos0Batches:
         now
     )
     @cython.locals(length=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, first="long long", head=bytes, route=Route)
-    cpdef deliver_payloads(
-        self, FanOut plan, bytes payloads, Py_ssize_t count, str publisher, Py_ssize_t leaving, now
-    )
+    cpdef long long deliver_payloads(
+        self, FanOut plan, bytes payloads, Py_ssize_t count, str publisher, Py_ssize_t leaving, event, now
+    ) except -1

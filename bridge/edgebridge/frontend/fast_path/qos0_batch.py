@@ -5,11 +5,11 @@ A *batch* is a row of PUBLISH packets whose bytes are equal up to the end of the
 
 from __future__ import annotations
 
-from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.fast_path.fan_out import FanOut
 from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, Fate
+from edgebroker.log_schema import Cause, EventId, Fate
 from edgebroker.node.ledger import Ledger
 
 
@@ -43,12 +43,12 @@ class Qos0Batches:
                 data = other
             text = plan.labels[index]
             index += 1
-            if self._ledger.log is not None:
-                self._log_batch(reader, publisher, first, count, plan.topic, text, now, size - payload)
             room = reader.out_bytes_max - reader.out_bytes
             if len(data) > room or reader.closing:
                 self._overflow(reader, publisher, plan.topic, text, data, first, count, now, size - payload)
                 continue
+            if self._ledger.log is not None:
+                self._log_batch(reader, publisher, first, count, plan.topic, text, now, size - payload)
             reader.out.append(data)
             reader.out_bytes += len(data)
             reader.out_messages += count
@@ -58,17 +58,18 @@ class Qos0Batches:
                 reader.dirty.append(reader)
 
     def deliver_payloads(
-        self, plan: FanOut, payloads: bytes, count: int, publisher: str, leaving: int, now: Instant
-    ) -> None:
-        """Enter *count* messages with equally long *payloads*, one behind the other, into the books, and hand them on.
+        self, plan: FanOut, payloads: bytes, count: int, publisher: str, leaving: int, event: EventId, now: Instant
+    ) -> int:
+        """Enter *count* messages with equally long *payloads*, one behind the other, into the books, and deliver them.
 
-        *leaving*: copies that each has besides, for other gateways.
+        *leaving*: copies that each has besides, for other gateways. *event*: the identity of the first in the overlay.
+        Returns the number of the first.
         """
         length = len(payloads) // count
         route = plan.route
         route.count(count)
         first = self._ledger.accept(
-            now, publisher, count, plan.topic, 0, length, len(plan.readers) + leaving, route.nobody
+            now, publisher, count, plan.topic, 0, length, len(plan.readers) + leaving, route.nobody, None, event
         )
         if plan.readers:
             head = publish_head(plan.topic.encode(), 0, False, False, b"", length, False)
@@ -80,6 +81,7 @@ class Qos0Batches:
                 pieces.append(payloads[at : at + length])
                 at += length
             self.deliver(plan, b"".join(pieces), len(head) + length, len(head), False, publisher, first, now)
+        return first
 
     def _overflow(
         self,
@@ -101,6 +103,8 @@ class Qos0Batches:
         else:
             fitting = max(room // size, 0 if reader.out_bytes else 1)  # an empty buffer takes a message of any size
         if fitting:
+            if self._ledger.log is not None:
+                self._log_batch(reader, publisher, first, fitting, topic, text, now, payload_bytes)
             reader.out.append(data[: fitting * size])
             reader.out_bytes += fitting * size
             reader.out_messages += fitting
@@ -108,10 +112,6 @@ class Qos0Batches:
             if not reader.is_dirty:
                 reader.is_dirty = True
                 reader.dirty.append(reader)
-        if self._ledger.log is not None:
-            reader.out_batches.pop()
-            if fitting:
-                reader.out_batches.append((publisher, first, fitting, topic, text, now, payload_bytes, None))
         if fitting < count:
             self._drop(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now)
 
@@ -134,6 +134,7 @@ class Qos0Batches:
             session.outbox.count_dropped(cause, count)
         log = self._ledger.log
         if log is not None and session is not None:
+            log.matched(now, publisher, session.client_id, first, count, 0)
             log.fate(
                 now, publisher, session.client_id, first, count, topic, text, 0, Fate.DROPPED, cause, 0, payload_bytes
             )
@@ -149,11 +150,19 @@ class Qos0Batches:
         now: Instant,
         payload_bytes: int,
     ) -> None:
-        """Tell the log that copies of a run were made, and the connection what it has to account for."""
-        session = reader.session
-        assert session is not None
-        self._ledger.made(now, publisher, session.client_id, first, count, 0)
-        reader.out_batches.append((publisher, first, count, topic, text, now, payload_bytes, None))
+        """Note in the connection the copies that it has to account for once they are written, or lost."""
+        has_rows = self._ledger.is_sampled(first, count)
+        batches = reader.out_batches
+        if not has_rows and batches and not reader.barriers:
+            last: OutBatch = batches[-1]
+            if not last.has_rows and last.first + last.count == first and last.publisher == publisher:
+                last.count += count
+                return
+        if has_rows:
+            session = reader.session
+            assert session is not None
+            self._ledger.made(now, publisher, session.client_id, first, count, 0)
+        batches.append(OutBatch(publisher, first, count, topic, text, now, payload_bytes, has_rows, None))
 
 
 def _translated(block: bytes, size: int, topic: bytes, payload: int, from_v5: bool) -> bytes:

@@ -1,19 +1,22 @@
 """The fast path of events between clients and links: ordinary events, and whole batches of QoS 0.
 
 A batch of a local publisher leaves as a series, and a series arrives as a batch. Everything else goes through
-`FederationMember`, and so does every event while there is a delivery log, which notes the identity of each.
+`FederationMember`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from edgebridge.frontend.connection import OutBatch
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.fast_path.fan_out import FanOutCache
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
+from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
 from edgebroker.instants import Instant
+from edgebroker.log_schema import EventId
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -36,6 +39,7 @@ class FederationFastPath:
         pass_on: Callable[[Iterable[SendMessage], Instant], None],
         accept: Callable[[Publication, Route, Instant], tuple[Copy, ...]],
         is_tight: Callable[[int], bool],
+        peer_copies: PeerCopyLedger,
     ) -> None:
         self._forwarding_cache = serial
         self._node = node
@@ -45,6 +49,7 @@ class FederationFastPath:
         self._send = send
         self._send_all = pass_on
         self._accept = accept
+        self._peer_copies = peer_copies
         self.may_refuse = is_tight
         """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""
         self.invalidate = serial.clear
@@ -52,24 +57,52 @@ class FederationFastPath:
 
     def route_of(self, client: str, topic: str, count_max: int) -> CachedRoute | None:
         """The way of a run of up to *count_max* messages; None: each takes the long way."""
-        return None if self._node.ledger.log is not None else self._forwarding_cache.route_for(client, topic, count_max)
+        return self._forwarding_cache.route_for(client, topic, count_max)
 
-    def send_batch(self, way: CachedRoute, topic: str, payloads: bytes, count: int, now: Instant) -> int:
-        """Send a run of QoS 0 on its way. Returns to how many peers: the books do not know of them yet."""
-        message = self._forwarding_cache.publish(way, topic, payloads, 0, count, now)
+    def send_batch(self, way: CachedRoute, topic: str, payloads: bytes, count: int, now: Instant) -> EventId:
+        """Send a run of QoS 0 to the peers of *way*, and return the identity of its first event.
+
+        The ledger does not know its copies yet: `open_batch` follows.
+        """
+        eid, message = self._forwarding_cache.publish(way, topic, payloads, 0, count, now)
         if message is not None:
             self._send(way.peers, message, now)
-        return len(way.peers)
+        return eid
+
+    def open_batch(
+        self,
+        peers: Iterable[str],
+        eid: EventId,
+        publisher: str,
+        first: int,
+        count: int,
+        topic: str,
+        payload_bytes: int,
+        now: Instant,
+    ) -> None:
+        """Tell the delivery log, if there is one, of the copies of a run for *peers*. *first*: its first number."""
+        ledger = self._node.ledger
+        if ledger.log is not None:
+            has_rows = ledger.is_sampled(first, count)
+            for peer in peers:
+                batch = OutBatch(publisher, first, count, topic, "", now, payload_bytes, has_rows, None)
+                self._peer_copies.open_batch(peer, eid, batch, now)
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `Overlay.accept`, for a publication of QoS 1 without properties that is not to be retained."""
         way = self.route_of(publication.publisher, publication.topic, 1)
         if way is None:
             return self._accept(publication, route, now)
-        message = self._forwarding_cache.publish(way, publication.topic, publication.payload, publication.qos, 1, now)
+        eid, message = self._forwarding_cache.publish(
+            way, publication.topic, publication.payload, publication.qos, 1, now
+        )
         if message is not None:
             self._send(way.peers, message, now)
-        return route.accept(publication, self._node.ledger, now, len(way.peers))
+        copies = route.accept(publication, self._node.ledger, now, len(way.peers), eid)
+        if self._node.ledger.log is not None:
+            for peer in way.peers:
+                self._peer_copies.open_copy(peer, eid, publication, now)
+        return copies
 
     def receive(self, peer: str, message: Forward | EventSeries, now: Instant) -> bool:
         """Hand *message* to local clients and pass it on. False, and nothing has happened: it must go the long way."""
@@ -82,7 +115,6 @@ class FederationFastPath:
             or first.content_type is not None
             or first.expires_in_ms is not None
             or first.topic.startswith("$")
-            or self._node.ledger.log is not None
         ):
             return False
         if isinstance(message, Forward):
@@ -96,14 +128,21 @@ class FederationFastPath:
         is_ours, sends = found
         if sends:
             self._send_all(sends, now)
+        ledger, eid = self._node.ledger, forward.header.eid
+        if not is_ours and not sends:
+            return True
+        publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
         if is_ours:
-            publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
             route = self._node.routes.route(forward.topic)
-            copies = route.accept(publication, self._node.ledger, now, len(sends))
+            copies = route.accept(publication, ledger, now, len(sends), eid)
             self._delivery.deliver_promised(publication, copies, now)
-        elif sends:
-            payload_bytes = len(forward.payload)
-            self._node.ledger.accept(now, forward.client, 1, forward.topic, forward.qos, payload_bytes, len(sends))
+        else:
+            publication.number = ledger.accept(
+                now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(sends), event=eid
+            )
+        if ledger.log is not None:
+            for send in sends:
+                self._peer_copies.open_copy(send.peer, eid, publication, now)
         return True
 
     def _receive_series(self, peer: str, series: EventSeries, now: Instant) -> bool:
@@ -117,5 +156,11 @@ class FederationFastPath:
         if sends is None:
             return False
         self._send_all(sends, now)
-        self._qos0_batches.deliver_payloads(plan, first.payload, series.count, first.client, len(sends), now)
+        eid = first.header.eid
+        number = self._qos0_batches.deliver_payloads(
+            plan, first.payload, series.count, first.client, len(sends), eid, now
+        )
+        size = len(first.payload) // series.count
+        peers = [send.peer for send in sends]
+        self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now)
         return True

@@ -298,12 +298,11 @@ class FederationMember:
         for effect in effects:
             if isinstance(effect, AttachHeader):
                 self.retained.published(effect.header, publication, now)
-        peers = self.perform(effects, now, self.peers.last_event_id)
-        if ledger.log is not None:
-            ledger.log.stamp(self.peers.last_event_id)
-        copies = route.accept(publication, ledger, now, len(peers))
+        event = self.peers.last_event_id
+        peers = self.perform(effects, now, event)
+        copies = route.accept(publication, ledger, now, len(peers), event)
         for peer in peers:
-            self.peer_copies.open_copy(peer, self.peers.last_event_id, publication, now)
+            self.peer_copies.open_copy(peer, event, publication, now)
         return copies
 
     # -- peers ----------------------------------------------------------------------------------------------------
@@ -408,15 +407,19 @@ class FederationMember:
                 session_journal.open_transaction(now)
                 session_journal.is_in_qos2 = True
             route = self._node.routes.route(forward.topic)
-            if ledger.log is not None:
-                ledger.log.stamp(forward.header.eid)
-            self._delivery.deliver_promised(publication, route.accept(publication, ledger, now, len(event.peers)), now)
+            copies = route.accept(publication, ledger, now, len(event.peers), forward.header.eid)
+            self._delivery.deliver_promised(publication, copies, now)
             session_journal.is_in_qos2 = False
         elif event.peers:
-            if ledger.log is not None:
-                ledger.log.stamp(forward.header.eid)
             publication.number = ledger.accept(
-                now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(event.peers)
+                now,
+                forward.client,
+                1,
+                forward.topic,
+                forward.qos,
+                len(forward.payload),
+                len(event.peers),
+                event=forward.header.eid,
             )
         for peer in event.peers:
             self.peer_copies.open_copy(peer, forward.header.eid, publication, now)

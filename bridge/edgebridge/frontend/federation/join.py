@@ -66,6 +66,7 @@ def join(
         overlay.send_all,
         overlay.accept,
         overlay.backpressure.may_refuse,
+        overlay.peer_copies,
     )
     session_journal.is_federated = frontend.fan_out_cache.is_federated = True
     return overlay

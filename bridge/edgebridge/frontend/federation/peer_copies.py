@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from edgebridge.frontend.connection import OutBatch
 from edgebridge.frontend.federation.convert import to_publication
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, Fate
+from edgebroker.log_schema import Cause, EventId, Fate
 from edgebroker.node.ledger import Ledger
 from edgebroker.overlay.link.class_queue import event_of, events_of, messages_in
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.publication import Publication
 
-EventId = tuple[int, int]
+
+@dataclass(slots=True)
+class _OpenBatch:
+    """Copies of a run of QoS 0 for one peer."""
+
+    sequence: int
+    """That of the first event, in the numbering of its publisher in the overlay."""
+    batch: OutBatch
 
 
 class PeerCopyLedger:
@@ -23,6 +32,8 @@ class PeerCopyLedger:
         self._ledger = ledger
         # With a log: what its rows need to say. An event goes to a peer more than once if links fail on its way.
         self._open: dict[tuple[str, EventId], deque[Publication]] = {}
+        # Of runs, by peer and number of the publisher in the overlay: a link sends what it gets of one in order.
+        self._open_batches: dict[tuple[str, int], deque[_OpenBatch]] = {}
         self._has_begun = False
 
     def begin(self, waiting: Iterable[tuple[str, Forward]], now: Instant) -> None:
@@ -38,13 +49,18 @@ class PeerCopyLedger:
             self._ledger.made(now, publication.publisher, _subscriber(peer), publication.number, 1, publication.qos)
             self._open.setdefault((peer, eid), deque()).append(publication)
 
+    def open_batch(self, peer: str, eid: EventId, batch: OutBatch, now: Instant) -> None:
+        """The copies of *batch*, which is numbered and counted, are for *peer*. *eid*: that of its first event."""
+        if batch.has_rows:
+            self._ledger.made(now, batch.publisher, _subscriber(peer), batch.first, batch.count, 0)
+        self._open_batches.setdefault((peer, eid[0]), deque()).append(_OpenBatch(eid[1], batch))
+
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
         """*peer* has them, or at QoS 0 they were written."""
         if self._ledger.log is None:
             self._ledger.delivered += sum(map(messages_in, messages))
             return
-        for publication in self._ended(peer, messages, now):
-            self._ledger.deliver(now, publication, _subscriber(peer), "", publication.qos)
+        self._end(peer, messages, Fate.DELIVERED, Cause.NONE, now)
 
     def dropped(self, peer: str, messages: Iterable[Message], cause: Cause, fate: Fate, now: Instant) -> None:
         """They will not be sent: they expired, or *cause* says why."""
@@ -54,29 +70,78 @@ class PeerCopyLedger:
             elif count := _count(messages):
                 self._ledger.count_dropped(_subscriber(peer), cause, count)
             return
-        for publication in self._ended(peer, messages, now):
-            if fate is Fate.EXPIRED:
-                self._ledger.expire(now, publication, _subscriber(peer), "", publication.qos)
-            else:
-                self._ledger.drop(now, publication, _subscriber(peer), "", publication.qos, cause)
+        self._end(peer, messages, fate, cause, now)
 
     def close_books(self, now: Instant) -> None:
         """The books are closed: what is open stays queued."""
         for (peer, _), publications in self._open.items():
             for publication in publications:
                 self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
+        log = self._ledger.log
+        if log is None:
+            return
+        for (peer, _), batches in self._open_batches.items():
+            for each in batches:
+                each.batch.end(log, _subscriber(peer), Fate.QUEUED, Cause.NONE, now)
 
     def _restore_copy(self, peer: str, forward: Forward, now: Instant) -> None:
         publication = to_publication(forward, now)
-        if self._ledger.log is not None:
-            self._ledger.log.stamp(forward.header.eid)
-        self._ledger.take_up(now, publication, 1)
+        self._ledger.take_up(now, publication, 1, forward.header.eid)
         self.open_copy(peer, forward.header.eid, publication, now)
 
-    def _ended(self, peer: str, messages: Iterable[Message], now: Instant) -> Iterable[Publication]:
+    def _end(self, peer: str, messages: Iterable[Message], fate: Fate, cause: Cause, now: Instant) -> None:
         for message in messages:
+            first = message.first if isinstance(message, EventSeries) else event_of(message)
+            if first is None:
+                continue
+            count, eid = messages_in(message), first.header.eid
+            publication = self._close_copy((peer, eid)) if count == 1 else None
+            batch = None if publication is not None else self._close_batch(peer, eid, count)
+            if batch is not None:
+                self._end_batch(_subscriber(peer), batch, fate, cause, now)
+                continue
             for forward in events_of(message):
-                yield self._close_copy((peer, forward.header.eid)) or to_publication(forward, now)
+                self._end_copy(_subscriber(peer), publication or to_publication(forward, now), fate, cause, now)
+
+    def _end_copy(self, subscriber: str, publication: Publication, fate: Fate, cause: Cause, now: Instant) -> None:
+        if fate is Fate.DELIVERED:
+            self._ledger.deliver(now, publication, subscriber, "", publication.qos)
+        elif fate is Fate.EXPIRED:
+            self._ledger.expire(now, publication, subscriber, "", publication.qos)
+        else:
+            self._ledger.drop(now, publication, subscriber, "", publication.qos, cause)
+
+    def _end_batch(self, subscriber: str, batch: OutBatch, fate: Fate, cause: Cause, now: Instant) -> None:
+        if fate is Fate.DELIVERED:
+            self._ledger.delivered += batch.count
+        elif fate is Fate.EXPIRED:
+            self._ledger.expired += batch.count
+        else:
+            self._ledger.count_dropped(subscriber, cause, batch.count)
+        assert self._ledger.log is not None
+        batch.end(self._ledger.log, subscriber, fate, cause, now)
+
+    def _close_batch(self, peer: str, eid: EventId, count: int) -> OutBatch | None:
+        """Close the copies of *count* events from *eid* on, and return them; None if they are in no open run."""
+        key = (peer, eid[0])
+        batches = self._open_batches.get(key)
+        if batches is None:
+            return None
+        for at, each in enumerate(batches):
+            start = eid[1] - each.sequence
+            left = each.batch.count - start - count
+            if start < 0 or left < 0:
+                continue
+            ended = each.batch.part(start, count)
+            del batches[at]
+            if left:
+                batches.insert(at, _OpenBatch(eid[1] + count, each.batch.part(start + count, left)))
+            if start:
+                batches.insert(at, _OpenBatch(each.sequence, each.batch.part(0, start)))
+            if not batches:
+                del self._open_batches[key]
+            return ended
+        return None
 
     def _close_copy(self, copy: tuple[str, EventId]) -> Publication | None:
         """The oldest message of which *copy* is open; None without a log."""

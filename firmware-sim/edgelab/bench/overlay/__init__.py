@@ -15,7 +15,7 @@ from edgebroker.cli.parameters import WordChoice
 from edgelab.bench import report, rounds
 from edgelab.bench.job import LoadJob, LoadSample
 from edgelab.bench.mqtt import RUN_FAILED, pinned, stopped_by_sigterm
-from edgelab.bench.overlay.pairs import PAIRS
+from edgelab.bench.overlay.pairs import PAIRS, edgebroker
 from edgelab.bench.overlay.trial import measure
 from edgelab.bench.subjects import Subject, SubjectNotFound
 from edgelab.bench.trial import Cores
@@ -75,11 +75,12 @@ NAMES = tuple(workload.name for workload in WORKLOADS)
 @click.command(name="overlay", short_help="Measure the link between two gateways.")
 @click.option(
     "--against",
-    type=WordChoice(["mosquitto", "none"]),
+    type=WordChoice(["mosquitto", "edgebroker", "none"]),
     default="mosquitto",
     show_default=True,
-    help="The peer: two of them, joined by a bridge.",
+    help="The peer: two of them, joined by a bridge. `edgebroker` shows what --logging costs.",
 )
+@click.option("--logging", is_flag=True, help="Both of ours write a delivery log.")
 @click.option("--only", multiple=True, type=WordChoice(NAMES), help="Only this workload; may be repeated.")
 @click.option("--rounds", "round_count", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Length of a run.")
@@ -94,6 +95,7 @@ NAMES = tuple(workload.name for workload in WORKLOADS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
     against: str,
+    logging: bool,
     only: tuple[str, ...],
     round_count: int,
     seconds: float,
@@ -111,7 +113,7 @@ def command(
     if sys.platform != "linux":
         raise Refused("this benchmark needs Linux: it pins processes to cores and reads /proc")
     try:
-        pairs = {rounds.OURS: PAIRS["edgebroker"]()}
+        pairs = {rounds.OURS: edgebroker(logging)}
         if against != "none":
             pairs[rounds.PEER] = PAIRS[against]()
     except SubjectNotFound as missing:

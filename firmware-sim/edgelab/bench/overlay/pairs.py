@@ -108,9 +108,14 @@ class BrokerPair:
     commands: Callable[[PairPorts, Path, StoragePolicy], tuple[list[str], list[str]]]
 
 
-def edgebroker() -> BrokerPair:
-    """Two gateways of two sites. On disk: an acknowledgement says that a message is synced, at both ends."""
+def edgebroker(logging: bool = False) -> BrokerPair:
+    """Two gateways of two sites. On disk: an acknowledgement says that a message is synced, at both ends.
+
+    logging: both write a delivery log.
+    """
     subject = subjects.with_settings(subjects.edgebroker(), OURS)
+    if logging:
+        subject = subjects.with_log(subject)
 
     def commands(ports: PairPorts, folder: Path, keeping: StoragePolicy) -> tuple[list[str], list[str]]:
         topology = folder / "topology.toml"
