@@ -339,9 +339,13 @@ class DeliveryLog:
         if is_whole:
             return ((first, 1),) if count == 1 else [(number, 1) for number in range(first, first + count)]
         step = self.sample_qos0
-        numbers = range(first + -first % step, first + count, step) if step else range(0)
-        parts = (numbers[start : start + COUNT_MAX] for start in range(0, len(numbers), COUNT_MAX))
-        return [(part[0], len(part)) for part in parts]
+        if not step:
+            return ()
+        start = first + (step - first % step) % step
+        kept = (first + count - start + step - 1) // step
+        if kept <= COUNT_MAX:
+            return ((start, kept),) if kept > 0 else ()
+        return [(start + step * at, min(COUNT_MAX, kept - at)) for at in range(0, kept, COUNT_MAX)]
 
     def _add_trace(self, number: int, trace: TraceParent) -> None:
         """Record the *trace* of the message with this number, whose row was added."""

@@ -24,3 +24,8 @@ cdef class Qos0Batches:
     cpdef long long deliver_payloads(
         self, FanOut plan, bytes payloads, Py_ssize_t count, str publisher, Py_ssize_t leaving, event, now
     ) except -1
+    @cython.locals(batches=list, last=OutBatch, has_rows=bint, session=Session)
+    cdef _log_batch(
+        self, Connection reader, str publisher, long long first, Py_ssize_t count, str topic, str text, now,
+        Py_ssize_t payload_bytes
+    )
