@@ -53,7 +53,7 @@ def test_the_pure_run_has_all_tests_that_a_kernel_takes_part_in(root: Path) -> N
     for name in (
         "test_build.py",  # it asks which build is tested
         "laws/test_topictree_laws.py",  # it imports one
-        "spec/test_pages.py",  # through another file of tests
+        "spec/test_http_pages.py",  # through another file of tests
         "stories/test_stories_wills.py",  # through a fixture
         "spec/test_matching_steps.py",  # through a command that is imported when it is called
     ):

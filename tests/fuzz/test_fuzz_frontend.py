@@ -51,7 +51,7 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 
 INPUTS = int(os.environ.get("EDGEBROKER_FUZZ_INPUTS", "20000"))
-TERMS = FrontendOptions(
+OPTIONS = FrontendOptions(
     out_bytes_max=4_096,
     queue_messages_max=20,
     receive_maximum=10,
@@ -215,7 +215,7 @@ class World:
         self.node = Node(self.ledger)
         self.now: Instant = 0
         self.assigned = 0
-        self.frontend = Frontend(self.node, TERMS, self.new_client_id, access, quota=quota)
+        self.frontend = Frontend(self.node, OPTIONS, self.new_client_id, access, quota=quota)
         self.frontend.start(0)
         self.alice = self.opened(V5)
         self.feed(self.alice, encode_packet(Connect("bystander-alice"), V5))
@@ -284,14 +284,14 @@ class World:
         assert self.ledger.queued == waiting + unwritten
         assert sum(self.ledger.dropped.values()) >= 0
         assert Cause.NONE not in self.ledger.dropped
-        assert len(frontend.connections) <= TERMS.connections_max
-        assert len(sessions) <= TERMS.sessions_max
-        assert len(frontend.retained) <= TERMS.retained_messages_max
-        assert len(self.node.subscriptions) <= len(FILTERS) * 40 * TERMS.sessions_max
-        assert all(len(session.outbox) <= TERMS.queue_messages_max for session in sessions.values())
-        assert all(len(session.received) <= TERMS.receive_maximum for session in sessions.values())
+        assert len(frontend.connections) <= OPTIONS.connections_max
+        assert len(sessions) <= OPTIONS.sessions_max
+        assert len(frontend.retained) <= OPTIONS.retained_messages_max
+        assert len(self.node.subscriptions) <= len(FILTERS) * 40 * OPTIONS.sessions_max
+        assert all(len(session.outbox) <= OPTIONS.queue_messages_max for session in sessions.values())
+        assert all(len(session.received) <= OPTIONS.receive_maximum for session in sessions.values())
         assert all(
-            connection.out_bytes <= 2 * TERMS.out_bytes_max + MIB for connection in frontend.connections.values()
+            connection.out_bytes <= 2 * OPTIONS.out_bytes_max + MIB for connection in frontend.connections.values()
         )
         assert all(connection.pending_bytes <= 512 * KIB for connection in frontend.connections.values())
         assert len(self.node.timers) <= 2 * len(frontend.connections) + 2 * len(sessions) + 1

@@ -16,7 +16,7 @@ from edgebridge.bridge.rules import parse_rule
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgelab.simworld.broker import SimulatedBroker
 
-from .bridging.world import World
+from ..support.bridge_world import World
 from .test_bridge_laws import FAULTS, KILLS, strike
 
 RULES = ("out/# out 1 batch_messages=3 batch_s=2 batch_topic=together", "# in 1 unbatch=true batch_topic=apart")
@@ -86,7 +86,7 @@ def test_all_arrives_once_and_in_order_if_nothing_fails(spoken: Dialect, infligh
     kept = [(topic, payload) for topic, payload, qos in OUT if qos]  # at QoS 0 nobody waited for the bridge
     assert [(one.topic, one.payload) for some in readings for one in some] == kept
     assert world.read(world.here) == Counter((topic, payload) for topic, payload, _ in IN)
-    assert not world.splice.outbound_counters.dropped
+    assert not world.bridge.outbound_counters.dropped
 
 
 def test_many_faults_at_any_steps(seed: int) -> None:

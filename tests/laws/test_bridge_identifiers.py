@@ -15,7 +15,7 @@ from edgebroker.names import ClientId
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.store import SimulatedStore
 
-from .bridging.world import World
+from ..support.bridge_world import World
 
 LOCAL = "$bridge/x"
 
@@ -26,7 +26,7 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     return found
 
 
-def terms(dialect: Dialect, *rules: str) -> BridgeOptions:
+def options(dialect: Dialect, *rules: str) -> BridgeOptions:
     return BridgeOptions("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here")
 
 
@@ -53,7 +53,7 @@ def cut_once(world: World, when: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_a_handshake_whose_rule_is_gone_leaves_no_identifier_behind(dialect: Dialect, way: str) -> None:
-    world = World(terms(dialect, f"old/# {way} 2", f"new/# {way} 2"))
+    world = World(options(dialect, f"old/# {way} 2", f"new/# {way} 2"))
     sender, reader = (world.there, world.here) if way == "in" else (world.here, world.there)
     sending, reading = ("uplink", LOCAL) if way == "in" else (LOCAL, "uplink")
     world.sleeper(reader, "new/#")
@@ -63,7 +63,7 @@ def test_a_handshake_whose_rule_is_gone_leaves_no_identifier_behind(dialect: Dia
     world.publish(sender, [("old/a", b"old", 2)])
     cut_once(world, lambda: bool(session(reader, reading).received))
     world.pause()
-    world.terms = terms(dialect, f"new/# {way} 2")
+    world.options = options(dialect, f"new/# {way} 2")
     world.begin()
     world.quiet(20)
     assert not session(reader, reading).received
@@ -74,7 +74,7 @@ def test_a_handshake_whose_rule_is_gone_leaves_no_identifier_behind(dialect: Dia
 
 
 def test_another_remote_uses_the_identifiers_that_one_before_had_begun(dialect: Dialect) -> None:
-    world = World(terms(dialect, "in/# in 2"))
+    world = World(options(dialect, "in/# in 2"))
     first, second = world.there, SimulatedBroker(world.simulation, store=SimulatedStore(world.simulation))
     world.sleeper(world.here, "in/#")
     world.begin()
@@ -94,7 +94,7 @@ def test_another_remote_uses_the_identifiers_that_one_before_had_begun(dialect: 
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_under_its_first_name_again_it_knows_nothing_of_what_it_began_under_that(dialect: Dialect, way: str) -> None:
     """The remote was away each time the name changed: its sessions are still there."""
-    world = World(terms(dialect, "in/# in 2", "out/# out 2"))
+    world = World(options(dialect, "in/# in 2", "out/# out 2"))
     sender, reader = (world.there, world.here) if way == "in" else (world.here, world.there)
     sending, reading = ("uplink", LOCAL) if way == "in" else (LOCAL, "uplink")
     world.sleeper(reader, f"{way}/#")
@@ -104,9 +104,9 @@ def test_under_its_first_name_again_it_knows_nothing_of_what_it_began_under_that
     world.publish(sender, [(f"{way}/a", b"old", 2)])
     cut_once(world, lambda: bool(session(reader, reading).received))
     world.pause()
-    first = world.terms
+    first = world.options
     for name in ("second", first.client_id):
-        world.terms = replace(first, client_id=name)
+        world.options = replace(first, client_id=name)
         world.begin()
         world.quiet(20)
         world.pause()

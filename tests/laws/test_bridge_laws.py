@@ -21,7 +21,7 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 
-from .bridging.world import World
+from ..support.bridge_world import World
 
 KILLS = int(os.environ.get("EDGEBROKER_BRIDGE_KILLS", "40"))
 RULES = ("out/# out 2", "in/# in 2", "both/# both 2")
@@ -32,7 +32,7 @@ SLOW = ShaperOptions(rate_bytes_s=100, schedule=(parse_span("00:00-00:10 closed"
 """Messages wait for their turn, and for each greeting; and there are hours in which nobody is dialled."""
 TWICE = {b"1", b"4", b"10", b"12", b"14"}
 """Messages of QoS 1: they may come more than once."""
-SPOOL = BridgeQueueBounds(age_us=3_600 * SECOND, is_live_first=True)
+QUEUE_BOUNDS = BridgeQueueBounds(age_us=3_600 * SECOND, is_live_first=True)
 FAULTS: dict[str, Callable[[World], None]] = {
     "power here": lambda world: world.power_here(),
     "killed here": lambda world: world.power_here(is_power_cut=False),
@@ -41,20 +41,20 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "cut": lambda world: world.cut(),
 }
 CHANGES: dict[str, Callable[[World], None]] = {
-    "other rules": lambda world: world.change(rules=[*world.terms.rules[1:], world.terms.rules[0]]),
-    "another rule": lambda world: world.change(rules=[*world.terms.rules, parse_rule("more/# both 1")]),
+    "other rules": lambda world: world.change(rules=[*world.options.rules[1:], world.options.rules[0]]),
+    "another rule": lambda world: world.change(rules=[*world.options.rules, parse_rule("more/# both 1")]),
     "fewer in flight": lambda world: world.change(inflight_max=1),
 }
 """What an operator may do: nothing is lost by it, and nothing doubled."""
 STRANGERS: dict[str, Callable[[World], None]] = {
     "forgets": lambda world: world.forget(),
-    "another name": lambda world: world.change(client_id="second" if world.terms.client_id == "uplink" else "uplink"),
+    "another name": lambda world: world.change(client_id="second" if world.options.client_id == "uplink" else "uplink"),
 }
 """The remote does not know us any more: what it had for us is lost with the session, and what we have not finished it
 gets again."""
 
 
-def terms(dialect: Dialect, *rules: str, **more: Any) -> BridgeOptions:
+def options(dialect: Dialect, *rules: str, **more: Any) -> BridgeOptions:
     return BridgeOptions("x", "uplink", [parse_rule(rule) for rule in rules], dialect, identity="here", **more)
 
 
@@ -69,7 +69,7 @@ def play(
 
     *late* is published here then; of what was acknowledged, `world.sure` has the payloads.
     """
-    world = World(terms(dialect, *RULES, **more), bounds=bounds)
+    world = World(options(dialect, *RULES, **more), bounds=bounds)
     world.sleeper(world.here, "in/#", "both/#")
     world.sleeper(world.there, "out/#", "both/#")
     world.begin()
@@ -135,7 +135,7 @@ def test_many_faults_while_live_messages_overtake_the_backlog(seed: int) -> None
         chance = Random(number)
         plan = {chance.randrange(1, 200): chance.choice(list(FAULTS)) for _ in range(chance.randint(2, 6))}
         fail = lambda world, step, plan=plan: strike(world, step, plan)  # noqa: E731
-        world = play(chance.choice([V5, V311]), fail, SPOOL, LATE, inflight_max=1)
+        world = play(chance.choice([V5, V311]), fail, QUEUE_BOUNDS, LATE, inflight_max=1)
         assert not complaints(world, LATE), f"seed {number}: {plan}: {complaints(world, LATE)}"
 
 
@@ -182,7 +182,7 @@ def test_a_remote_that_does_not_know_us_any_more_gets_all_of_ours_all_the_same(s
         world.fail = lambda step: None
         STRANGERS["another name"](world)  # also one under which handshakes were begun, and not ended
         world.quiet(10)
-        for broker, client in ((world.here, world.terms.local_client_id), (world.there, world.terms.client_id)):
+        for broker, client in ((world.here, world.options.local_client_id), (world.there, world.options.client_id)):
             broker.frontend.connect_handler.sessions[ClientId(client)].inflight.last_id = 0  # 65,535 messages later
         world.publish(world.here, [("out/z", b"%d" % one, 2) for one in range(20, 28)])
         world.publish(world.there, [("in/z", b"%d" % one, 2) for one in range(20, 28)])

@@ -20,7 +20,7 @@ from edgebroker.limits import MIB
 from edgebroker.names import ClientId
 from edgelab.simworld.client import SimulatedClient
 
-from .bridging.world import World
+from ..support.bridge_world import World
 
 TOPICS = 2_000
 
@@ -58,7 +58,7 @@ def test_what_is_retained_goes_on_after_a_fault(fault: Callable[[World], None]) 
     faults: list[int] = []
 
     def fail(step: int) -> None:
-        if not faults and world.splice.outbound_counters.messages >= 300:
+        if not faults and world.bridge.outbound_counters.messages >= 300:
             faults.append(step)
             fault(world)
 
@@ -89,11 +89,11 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
     world = with_retained("out/# out 1", 1)
     world.begin()
     world.quiet()
-    before = world.splice.outbound_counters.messages
+    before = world.bridge.outbound_counters.messages
     world.power_here()
     world.quiet()
     assert has_all(world)
-    assert (before >= TOPICS, world.splice.outbound_counters.messages) == (True, 0)
+    assert (before >= TOPICS, world.bridge.outbound_counters.messages) == (True, 0)
 
 
 @pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
@@ -106,7 +106,7 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, f
     world.publish(world.here, retained, retain=True)
     world.begin()
     world.quiet()
-    assert world.splice.outbound_counters.messages == 20
+    assert world.bridge.outbound_counters.messages == 20
     if forgets:
         for topic, _, _ in retained:
             world.there.frontend.retained.clear(topic)
@@ -115,22 +115,22 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, f
         world.cut()
 
     def loses_connack(step: int) -> None:
-        if world.splice.state is BridgeState.GREETING and world.there.frontend.connect_handler.sessions.get(
+        if world.bridge.state is BridgeState.GREETING and world.there.frontend.connect_handler.sessions.get(
             ClientId("uplink")
         ):
             world.fail = lambda step: None
             fault(world)
 
     world.fail = loses_connack
-    before = world.splice
+    before = world.bridge
     world.quiet()
-    assert (world.splice.connects, world.splice.capabilities.session_present) == (1 + (world.splice is before), True)
-    told = world.splice.outbound_counters.messages
-    assert told == (40 if world.splice is before else 20), "it may have forgotten us"
+    assert (world.bridge.connects, world.bridge.capabilities.session_present) == (1 + (world.bridge is before), True)
+    told = world.bridge.outbound_counters.messages
+    assert told == (40 if world.bridge is before else 20), "it may have forgotten us"
     assert all(world.there.frontend.retained.find(topic) for topic, _, _ in retained)
     world.cut()
     world.quiet()
-    assert world.splice.outbound_counters.messages == told, "and now it is known that it has not"
+    assert world.bridge.outbound_counters.messages == told, "and now it is known that it has not"
 
 
 def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -> None:
@@ -139,20 +139,20 @@ def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -
     world.quiet()
 
     def refuses(step: int) -> None:
-        if world.splice.state is BridgeState.GREETING:
+        if world.bridge.state is BridgeState.GREETING:
             world.fail = lambda step: None
             busy = ConnAck(reason=ReasonCode.SERVER_BUSY)
-            world.splice.receive_remote(encode_packet(busy, V5), world.simulation.now)
+            world.bridge.receive_remote(encode_packet(busy, V5), world.simulation.now)
 
     world.cut()
     world.fail = refuses
     world.quiet(2)
-    assert world.splice.reason == "the remote refuses us: server busy (0x89)"
+    assert world.bridge.reason == "the remote refuses us: server busy (0x89)"
     world.pause()
     world.quiet(2)
     world.power_here()
     world.quiet()
-    assert (world.splice.connects, world.splice.outbound_counters.messages) == (1, 0)
+    assert (world.bridge.connects, world.bridge.outbound_counters.messages) == (1, 0)
 
 
 def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatc
     assert looks == [QUEUED_AT_ONCE, QUEUED_AT_ONCE, 500]
     assert world.memory.sync_state.has_sent_retained
     assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
-    assert world.splice.outbound_counters.messages == count, "once"
+    assert world.bridge.outbound_counters.messages == count, "once"
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -194,7 +194,7 @@ def test_what_is_published_retained_while_a_remote_is_told_comes_once(qos: int) 
     late = [f"out/{number}" for number in range(0, TOPICS, 100)]
 
     def publish(step: int) -> None:
-        if world.splice.outbound_counters.messages >= 300:
+        if world.bridge.outbound_counters.messages >= 300:
             world.fail = lambda step: None
             for number, topic in enumerate(late, 1):
                 writer.send(Publish(topic, b"later", qos, True, packet_id=number * bool(qos)))
@@ -227,7 +227,7 @@ def test_a_rule_that_is_added_gives_nothing_a_second_name() -> None:
     world.begin()
     world.quiet()
     world.pause()
-    world.terms = BridgeOptions("x", "uplink", [first, added], V5, identity="here")
+    world.options = BridgeOptions("x", "uplink", [first, added], V5, identity="here")
     world.begin()
     world.quiet()
     assert {topic for topic, _ in world.read(world.there)} == {"r/out/x/1", "out/2"}

@@ -104,7 +104,7 @@ class House:
         self.log = DeliveryLog("gateway", "boot", sample_qos0=chance.choice([1, 1, 3, 50]))
         self.written = [self.log.header(0, 0)]
         self.ledger = Ledger(self.log)
-        terms = FrontendOptions(
+        options = FrontendOptions(
             out_bytes_max=600,
             queue_messages_max=6,
             inflight_max=4,
@@ -116,7 +116,7 @@ class House:
         self.is_simple = chance.random() < 0.3
         """Whether all is said at QoS 0, and neither wills nor retained messages: then each message said is known."""
         quota = Quota(publish_messages_per_s=chance.choice([0, 5]), memory_bytes_max=chance.choice([9_000, 1 << 28]))
-        self.frontend = Frontend(Node(self.ledger), terms, lambda: "assigned", OPEN, quota=quota)
+        self.frontend = Frontend(Node(self.ledger), options, lambda: "assigned", OPEN, quota=quota)
         self.frontend.start(0)
         self.readers = {name: Reader(name) for name in (*NAMES, KEEPER)}
         self.offered = 0

@@ -32,7 +32,7 @@ def recovered(world: Conversation, disk: Disk) -> dict[tuple[str, str], Any]:
     assert stored.invalid == 0
     assert found is None or not found.damage
     journal = Journal(b"sixteen bytes...")
-    frontend = Frontend(Node(Ledger()), world.terms, lambda: "", journal=journal)
+    frontend = Frontend(Node(Ledger()), world.frontend_options, lambda: "", journal=journal)
     frontend.journal.clock_offset = world.broker.frontend.journal.clock_offset
     frontend.recovery.restore(stored, world.simulation.now)
     return known(frontend, world.simulation.now)

@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import PATIENCE_S, V5, Gateway, Guest, command_line
 from .mosquitto import NEEDS_MOSQUITTO
-from .test_live_upstream import await_bridge, guest_of, mosquitto, settings
+from .test_live_own_bridge import await_bridge, guest_of, mosquitto, settings
 
 pytestmark = [pytest.mark.live, NEEDS_MOSQUITTO]
 

@@ -14,7 +14,7 @@ from .conftest import ENVIRONMENT, Gateway
 from .mosquitto import NEEDS_MOSQUITTO
 from .test_live_bridge_control import await_state, bridge
 from .test_live_bridge_faults import await_row
-from .test_live_upstream import await_bridge, guest_of, mosquitto, settings
+from .test_live_own_bridge import await_bridge, guest_of, mosquitto, settings
 
 pytestmark = [pytest.mark.live, NEEDS_MOSQUITTO]
 BUDGET = "bytes_per_day = 20_000\n"

@@ -23,7 +23,7 @@ from edgebroker.cli.http_client import GatewayEndpoint, get_json
 
 from .conftest import PATIENCE_S, V5, Gateway, Guest
 from .mosquitto import NEEDS_MOSQUITTO
-from .test_live_upstream import await_bridge, guest_of, mosquitto, settings
+from .test_live_own_bridge import await_bridge, guest_of, mosquitto, settings
 from .wire import Wire
 
 pytestmark = [pytest.mark.live, NEEDS_MOSQUITTO]

@@ -11,7 +11,7 @@ import pytest
 from edgebridge.bridge.batching import decode_envelope
 
 from .mosquitto import NEEDS_MOSQUITTO
-from .test_live_upstream import await_bridge, guest_of, mosquitto, settings
+from .test_live_own_bridge import await_bridge, guest_of, mosquitto, settings
 
 pytestmark = [pytest.mark.live, NEEDS_MOSQUITTO]
 

@@ -13,7 +13,7 @@ from paho.mqtt.client import MQTTv31
 
 from .conftest import Guest
 from .mosquitto import NEEDS_MOSQUITTO
-from .test_live_bridge import bridge
+from .test_live_mosquitto_bridge import bridge
 
 pytestmark = pytest.mark.live
 PUB = shutil.which("mosquitto_pub")

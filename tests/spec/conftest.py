@@ -10,7 +10,7 @@ import pytest
 
 from edgebroker.filters import payloads
 
-from .importing import Importer, importer
+from ..support.mosquitto_import import Importer, importer
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,32 +16,32 @@ from .test_bridge_poison import Nothing
 
 
 def greeting(dialect: Dialect = V5) -> Bridge:
-    splice = Bridge(BridgeOptions("x", "up", [], dialect), Nothing(), lambda: 0)
-    splice.start(0)
-    dial(splice)
-    return splice
+    bridge = Bridge(BridgeOptions("x", "up", [], dialect), Nothing(), lambda: 0)
+    bridge.start(0)
+    dial(bridge)
+    return bridge
 
 
-def dial(splice: Bridge) -> None:
-    due = splice.next_due()
+def dial(bridge: Bridge) -> None:
+    due = bridge.next_due()
     assert due is not None
-    splice.fire(due)
-    assert BridgeCommand.DIAL in splice.take_commands()
-    splice.on_connected(due)
-    assert splice.state is BridgeState.GREETING
+    bridge.fire(due)
+    assert BridgeCommand.DIAL in bridge.take_commands()
+    bridge.on_connected(due)
+    assert bridge.state is BridgeState.GREETING
 
 
 @pytest.mark.parametrize("reason", [ReasonCode.SERVER_UNAVAILABLE, ReasonCode.NOT_AUTHORIZED])
 def test_a_refusal(reason: ReasonCode) -> None:
-    splice = greeting()
-    splice.receive_remote(encode_packet(ConnAck(reason=reason), V5), 1)
-    assert BridgeCommand.ELSEWHERE in splice.take_commands()
+    bridge = greeting()
+    bridge.receive_remote(encode_packet(ConnAck(reason=reason), V5), 1)
+    assert BridgeCommand.ELSEWHERE in bridge.take_commands()
 
 
 def test_silence() -> None:
-    splice = greeting()
-    splice.fire(CONNACK_TIMEOUT)
-    assert BridgeCommand.ELSEWHERE in splice.take_commands()
+    bridge = greeting()
+    bridge.fire(CONNACK_TIMEOUT)
+    assert BridgeCommand.ELSEWHERE in bridge.take_commands()
 
 
 @pytest.mark.parametrize(
@@ -53,27 +53,27 @@ def test_silence() -> None:
     ],
 )
 def test_a_good_bye(reason: ReasonCode, moves_on: bool) -> None:
-    splice = greeting()
-    splice.receive_remote(encode_packet(ConnAck(), V5), 1)
-    splice.on_local_open(1)
-    splice.receive_remote(encode_packet(Disconnect(reason), V5), 1)
-    assert (BridgeCommand.ELSEWHERE in splice.take_commands()) == moves_on
+    bridge = greeting()
+    bridge.receive_remote(encode_packet(ConnAck(), V5), 1)
+    bridge.on_local_open(1)
+    bridge.receive_remote(encode_packet(Disconnect(reason), V5), 1)
+    assert (BridgeCommand.ELSEWHERE in bridge.take_commands()) == moves_on
 
 
 def test_a_connection_that_is_lost_when_it_was_open_is_dialled_again_where_the_session_is() -> None:
-    splice = greeting()
-    splice.receive_remote(encode_packet(ConnAck(), V5), 1)
-    splice.on_connection_lost("cut", 2)
-    assert BridgeCommand.ELSEWHERE not in splice.take_commands()
+    bridge = greeting()
+    bridge.receive_remote(encode_packet(ConnAck(), V5), 1)
+    bridge.on_connection_lost("cut", 2)
+    assert BridgeCommand.ELSEWHERE not in bridge.take_commands()
 
 
 def test_who_hangs_up_on_bridges_is_greeted_as_any_client_first() -> None:
-    splice = greeting(V311)
+    bridge = greeting(V311)
     levels, moved = [], []
     for _ in range(4):
-        levels.append(splice.take_remote_output(0)[0][8])
-        splice.on_connection_lost("closed", splice.since)
-        moved.append(BridgeCommand.ELSEWHERE in splice.take_commands())
-        dial(splice)
+        levels.append(bridge.take_remote_output(0)[0][8])
+        bridge.on_connection_lost("closed", bridge.since)
+        moved.append(BridgeCommand.ELSEWHERE in bridge.take_commands())
+        dial(bridge)
     assert levels == [0x84, 0x84, 0x04, 0x84]
     assert moved == [False, False, True, False]

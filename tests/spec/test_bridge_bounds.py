@@ -41,20 +41,20 @@ def test_an_origin_that_could_not_be_passed_on_says_nothing(said: str, origin: O
 
 
 def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
-    terms = BridgeOptions("x", "up", [parse_rule("# in 2")], V311, receive_maximum=1)
-    rules, ends = RuleSet(terms.rules), Endpoints()
+    options = BridgeOptions("x", "up", [parse_rule("# in 2")], V311, receive_maximum=1)
+    rules, ends = RuleSet(options.rules), Endpoints()
     rules.set_remote(False)
     ends.capabilities = RemoteCapabilities(V311)
-    guard = LoopDetector(terms, rules)
+    guard = LoopDetector(options, rules)
     guard.begin(ends.capabilities)
-    inward = InboundFlow(ends, rules, guard, BridgeCounters(), terms, Nothing())
+    inbound = InboundFlow(ends, rules, guard, BridgeCounters(), options, Nothing())
     payload = bytes(1 << 20)
     sent = 0
-    while not inward.full_reason and sent < 100:
+    while not inbound.full_reason and sent < 100:
         sent += 1
-        inward.packet_bytes = len(payload)
-        inward.publish(Publish("t", payload, 2, packet_id=sent), 0)
-    assert inward.full_reason == "the remote sends more than it may before it is answered"
+        inbound.packet_bytes = len(payload)
+        inbound.publish(Publish("t", payload, 2, packet_id=sent), 0)
+    assert inbound.full_reason == "the remote sends more than it may before it is answered"
     assert sent == 18, "one is on its way, and 16 MiB wait"
 
 
@@ -99,12 +99,12 @@ def test_quotes_in_a_text_are_not_escaped_where_single_quotes_can_hold_them() ->
 
 def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:
     said = {Property.REASON_STRING: "no\x1b[2J\nup: all is well"}
-    splice = Bridge(BridgeOptions("x", "up", []), Nothing(), lambda: 0)
-    splice.start(0)
-    splice.fire(0)
-    splice.on_connected(0)
-    splice.receive_remote(encode_packet(ConnAck(reason=ReasonCode.NOT_AUTHORIZED, properties=said), V5), 1)
-    assert splice.reason == "the remote refuses us: not authorized (0x87): no\\x1b[2J\\nup: all is well"
+    bridge = Bridge(BridgeOptions("x", "up", []), Nothing(), lambda: 0)
+    bridge.start(0)
+    bridge.fire(0)
+    bridge.on_connected(0)
+    bridge.receive_remote(encode_packet(ConnAck(reason=ReasonCode.NOT_AUTHORIZED, properties=said), V5), 1)
+    assert bridge.reason == "the remote refuses us: not authorized (0x87): no\\x1b[2J\\nup: all is well"
 
 
 def test_a_password_is_in_no_repr() -> None:

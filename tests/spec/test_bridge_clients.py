@@ -12,7 +12,7 @@ from edgebroker.cli.check import command as check
 from edgebroker.runtime.bridges.bridges import BridgeManager, BridgeNameTaken
 from edgebroker.runtime.gateway import Gateway
 
-from .test_bridge_aside import BRIDGE, SAME, House
+from .test_bridge_unusable import BRIDGE, SAME, House
 
 CLASH = "client_id is 'c', as that of {} to the same address"
 OTHER = BRIDGE.format("z")  # there is always one

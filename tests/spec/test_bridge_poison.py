@@ -78,7 +78,7 @@ class Nothing:
 
 
 def opened(dialect: Dialect, *rules: str, **more: object) -> Bridge:
-    terms = BridgeOptions(
+    options = BridgeOptions(
         "x",
         "up",
         [parse_rule(one) for one in rules or ("# in 2 here/",)],
@@ -89,15 +89,15 @@ def opened(dialect: Dialect, *rules: str, **more: object) -> Bridge:
         remote_alias="there:1",
         **more,  # type: ignore[arg-type]
     )
-    splice = Bridge(terms, Nothing(), lambda: 0)
-    splice.start(0)
-    splice.fire(0)
-    splice.on_connected(0)
-    splice.receive_remote(encode_packet(ConnAck(), dialect), 0)
-    splice.on_local_open(0)
-    splice.take_remote_output(0)
-    splice.take_local_output()
-    return splice
+    bridge = Bridge(options, Nothing(), lambda: 0)
+    bridge.start(0)
+    bridge.fire(0)
+    bridge.on_connected(0)
+    bridge.receive_remote(encode_packet(ConnAck(), dialect), 0)
+    bridge.on_local_open(0)
+    bridge.take_remote_output(0)
+    bridge.take_local_output()
+    return bridge
 
 
 def read(packets: Sequence[bytes], dialect: Dialect) -> list[Packet]:
@@ -131,103 +131,103 @@ POISON = {
 def test_what_can_never_be_taken_is_finished(name: str, chunk: int, dialect: Dialect) -> None:
     topic, octets, cause, reason = POISON[name]
     data = bad(dialect, topic, bytes(octets))
-    splice = opened(dialect)
+    bridge = opened(dialect)
     stream = data + encode_packet(Publish("next", b"1", 1, packet_id=8), dialect)
     for at in range(0, len(stream), chunk):
-        splice.receive_remote(stream[at : at + chunk], 1)
-    assert splice.state is BridgeState.OPEN
-    assert read(splice.take_remote_output(1), dialect) == [PubAck(7, reason if dialect is V5 else 0)]
-    assert [packet.packet_id for packet in read(splice.take_local_output(), V5) if isinstance(packet, Publish)] == [8]
-    assert splice.inbound_counters.described()["dropped"] == {cause: 1}
-    warnings = splice.take_warnings()
+        bridge.receive_remote(stream[at : at + chunk], 1)
+    assert bridge.state is BridgeState.OPEN
+    assert read(bridge.take_remote_output(1), dialect) == [PubAck(7, reason if dialect is V5 else 0)]
+    assert [packet.packet_id for packet in read(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [8]
+    assert bridge.inbound_counters.described()["dropped"] == {cause: 1}
+    warnings = bridge.take_warnings()
     assert len(warnings) == 1, warnings
-    splice.receive_remote(data, 1)
-    assert not splice.take_warnings(), "once is enough"
+    bridge.receive_remote(data, 1)
+    assert not bridge.take_warnings(), "once is enough"
 
 
 def test_at_qos_2_the_handshake_is_finished_too() -> None:
-    splice = opened(V311)
-    splice.receive_remote(bad(V311, b"t", bytes(5_000), 2), 1)
-    splice.receive_remote(encode_packet(PubRel(7), V311), 1)
-    assert read(splice.take_remote_output(1), V311) == [PubRec(7), PubComp(7)]
+    bridge = opened(V311)
+    bridge.receive_remote(bad(V311, b"t", bytes(5_000), 2), 1)
+    bridge.receive_remote(encode_packet(PubRel(7), V311), 1)
+    assert read(bridge.take_remote_output(1), V311) == [PubRec(7), PubComp(7)]
 
 
 def test_control_characters_in_a_property_are_not_handed_on() -> None:
-    splice = opened(V5)
+    bridge = opened(V5)
     foul: Properties = {Property.USER_PROPERTY: [("a", "1"), ("b", "2\n")]}
-    splice.receive_remote(encode_packet(Publish("t", b"", 1, packet_id=1, properties=foul), V5), 1)
-    assert (read(splice.take_local_output(), V5), read(splice.take_remote_output(1), V5)) == ([], [PubAck(1, 0x80)])
-    assert splice.inbound_counters.described()["dropped"] == {"invalid": 1}
+    bridge.receive_remote(encode_packet(Publish("t", b"", 1, packet_id=1, properties=foul), V5), 1)
+    assert (read(bridge.take_local_output(), V5), read(bridge.take_remote_output(1), V5)) == ([], [PubAck(1, 0x80)])
+    assert bridge.inbound_counters.described()["dropped"] == {"invalid": 1}
 
 
 @pytest.mark.parametrize("reason", [MessageTooLarge.reason, ReasonCode.NOT_AUTHORIZED])
 def test_what_our_front_end_refuses_for_good_is_finished_and_the_next_comes(reason: ReasonCode) -> None:
-    splice = opened(V5)
+    bridge = opened(V5)
     for packet_id in (1, 2):
-        splice.receive_remote(encode_packet(Publish("t", b"", 1, packet_id=packet_id), V5), 1)
+        bridge.receive_remote(encode_packet(Publish("t", b"", 1, packet_id=packet_id), V5), 1)
     for ack in (PubAck(1, reason), PubAck(2)):
-        splice.receive_local(encode_packet(ack, V5), 1)
-    assert splice.state is BridgeState.OPEN
-    assert read(splice.take_remote_output(1), V5) == [PubAck(1, reason), PubAck(2)]
-    assert splice.inbound_counters.described()["dropped"] == {"refused": 1}
+        bridge.receive_local(encode_packet(ack, V5), 1)
+    assert bridge.state is BridgeState.OPEN
+    assert read(bridge.take_remote_output(1), V5) == [PubAck(1, reason), PubAck(2)]
+    assert bridge.inbound_counters.described()["dropped"] == {"refused": 1}
 
 
 def test_a_message_of_no_use_to_an_absent_remote_is_counted_only_if_it_is_lost() -> None:
-    splice = Bridge(BridgeOptions("x", "up", [parse_rule("#")]), Nothing(), lambda: 0)
-    splice.start(0)
-    splice.on_local_open(0)
+    bridge = Bridge(BridgeOptions("x", "up", [parse_rule("#")]), Nothing(), lambda: 0)
+    bridge.start(0)
+    bridge.on_local_open(0)
     for packet_id, qos in enumerate((1, 2, 0), 1):
-        splice.receive_local(encode_packet(Publish("t", b"", qos, packet_id=packet_id if qos else 0), V5), 1)
-        assert splice.outbound_counters.described()["dropped"] == ({} if qos else {"absent": 1})
+        bridge.receive_local(encode_packet(Publish("t", b"", qos, packet_id=packet_id if qos else 0), V5), 1)
+        assert bridge.outbound_counters.described()["dropped"] == ({} if qos else {"absent": 1})
 
 
 def test_each_message_that_waited_since_before_there_were_conditions_is_asked_for_its_own() -> None:
-    splice = opened(V5, 't out 1 "" hot/ where x > 1', 't out 1 "" all/')
+    bridge = opened(V5, 't out 1 "" hot/ where x > 1', 't out 1 "" all/')
     for x in (1, 2, 1):
-        splice.receive_local(encode_packet(Publish("t", b'{"x": %d}' % x, 1, packet_id=x), V5), 1)
-    sent = [packet.topic for packet in read(splice.take_remote_output(1), V5) if isinstance(packet, Publish)]
+        bridge.receive_local(encode_packet(Publish("t", b'{"x": %d}' % x, 1, packet_id=x), V5), 1)
+    sent = [packet.topic for packet in read(bridge.take_remote_output(1), V5) if isinstance(packet, Publish)]
     assert sent == ["all/t", "hot/t", "all/t"]
 
 
 def test_a_topic_alias_that_nobody_announced_stands_for_nothing() -> None:
-    splice = opened(V5)
+    bridge = opened(V5)
     alias = {Property.TOPIC_ALIAS: 1}
-    splice.receive_remote(encode_packet(Publish("t", b"1", 1, packet_id=1, properties=dict(alias)), V5), 1)
-    splice.receive_remote(encode_packet(Publish("", b"2", 1, packet_id=2, properties=dict(alias)), V5), 1)
-    [first] = read(splice.take_local_output(), V5)
+    bridge.receive_remote(encode_packet(Publish("t", b"1", 1, packet_id=1, properties=dict(alias)), V5), 1)
+    bridge.receive_remote(encode_packet(Publish("", b"2", 1, packet_id=2, properties=dict(alias)), V5), 1)
+    [first] = read(bridge.take_local_output(), V5)
     assert isinstance(first, Publish)
     assert (first.topic, Property.TOPIC_ALIAS in first.properties) == ("here/t", False)
-    assert read(splice.take_remote_output(1), V5) == [PubAck(2, 0x80)]
-    assert splice.inbound_counters.described()["dropped"] == {"invalid": 1}
+    assert read(bridge.take_remote_output(1), V5) == [PubAck(2, 0x80)]
+    assert bridge.inbound_counters.described()["dropped"] == {"invalid": 1}
 
 
 def test_where_nothing_is_retained_messages_come_without_that() -> None:
-    splice = opened(V5, retains=False)
+    bridge = opened(V5, retains=False)
     for packet_id in (1, 2):  # the long way and the short one
-        splice.receive_remote(encode_packet(Publish("t", b"1", 1, True, packet_id=packet_id), V5), 1)
-    assert [packet.retain for packet in read(splice.take_local_output(), V5) if isinstance(packet, Publish)] == [
+        bridge.receive_remote(encode_packet(Publish("t", b"1", 1, True, packet_id=packet_id), V5), 1)
+    assert [packet.retain for packet in read(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [
         False,
         False,
     ]
 
 
 def test_another_packet_that_is_too_large_ends_the_connection_and_says_so() -> None:
-    splice = opened(V311)
-    splice.receive_remote(b"\x90\xff\x7f" + bytes(16_383), 1)
-    assert (splice.state, splice.reason) == (
+    bridge = opened(V311)
+    bridge.receive_remote(b"\x90\xff\x7f" + bytes(16_383), 1)
+    assert (bridge.state, bridge.reason) == (
         BridgeState.WAITING,
         "the remote breaks the protocol: a packet of more than 300 bytes",
     )
 
 
 def test_no_more_than_the_beginning_of_a_large_packet_is_held() -> None:
-    sieve = BoundedFramer(SIZE)
-    sieve.feed(b"\x32\xff\xff\xff\x7f")
+    bounded = BoundedFramer(SIZE)
+    bounded.feed(b"\x32\xff\xff\xff\x7f")
     for _ in range(100):
-        sieve.feed(bytes(65_536))
-        assert sieve.next_frame() is None
-        assert len(sieve._beginning) <= KEPT_BYTES_MAX
-        assert not sieve._buffer
+        bounded.feed(bytes(65_536))
+        assert bounded.next_frame() is None
+        assert len(bounded._beginning) <= KEPT_BYTES_MAX
+        assert not bounded._buffer
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2 * SIZE)), max_size=12), st.lists(st.integers(1, 700)))
@@ -240,9 +240,9 @@ def test_what_is_small_enough_comes_whole_wherever_the_stream_is_cut(
         stream += whole
         at = 3 if whole[1] >= 0x80 else 2
         expected.append((0x30 | (TRUNCATED if len(whole) > SIZE else 0), whole[at:]))
-    sieve, found, at = BoundedFramer(SIZE), [], 0
+    bounded, found, at = BoundedFramer(SIZE), [], 0
     for step in [*cuts, len(stream) + 1]:
-        sieve.feed(stream[at : at + step])
+        bounded.feed(stream[at : at + step])
         at += step
-        found += list(iter(sieve.next_frame, None))
+        found += list(iter(bounded.next_frame, None))
     assert found == expected

@@ -59,7 +59,7 @@ def test_topics_change_their_prefix() -> None:
     assert rule.to_local_topic("berlin/a/temp") == "site/a/temp"
 
 
-def outward(rules: RuleSet, topic: str, identifiers: list[int], payload: bytes = b"") -> tuple[BridgeRule, int] | None:
+def outbound(rules: RuleSet, topic: str, identifiers: list[int], payload: bytes = b"") -> tuple[BridgeRule, int] | None:
     """The rule of a message that came by these subscriptions, and its number."""
     return rules.match_outbound(Publish(topic, payload, properties={Property.SUBSCRIPTION_IDENTIFIER: identifiers}))
 
@@ -68,33 +68,33 @@ def test_the_first_rule_that_matches_counts_outwards() -> None:
     rules = RuleSet([parse_rule('a/# out 1 "" one/'), parse_rule('a/b out 2 "" two/'), parse_rule("c in")])
     assert [wanted.text for wanted in rules.local_subscriptions] == ["a/#", "a/b"]
     assert not rules.local_needs_identifiers
-    assert outward(rules, "a/b", []) == (rules.all[0], 0)
+    assert outbound(rules, "a/b", []) == (rules.all[0], 0)
 
 
 def test_which_condition_was_true_is_told_by_the_subscription() -> None:
     rules = RuleSet([parse_rule('a/# out 1 "" one/ where x > 1'), parse_rule('a/b out 2 "" two/')])
     one, two = rules.local_subscriptions
     assert rules.local_needs_identifiers
-    assert outward(rules, "a/b", [two.identifier, one.identifier]) == (one.rule, 0)
-    assert outward(rules, "a/b", [two.identifier]) == (two.rule, 1)
+    assert outbound(rules, "a/b", [two.identifier, one.identifier]) == (one.rule, 0)
+    assert outbound(rules, "a/b", [two.identifier]) == (two.rule, 1)
 
 
 def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:
     before = RuleSet([parse_rule("x/# where x > 1"), parse_rule("a/#")])
     now = RuleSet([parse_rule("a/#"), parse_rule("x/# where x > 1")])
-    assert outward(now, "a/b", [before.local_subscriptions[1].identifier]) == (now.all[0], 0), (
+    assert outbound(now, "a/b", [before.local_subscriptions[1].identifier]) == (now.all[0], 0), (
         "identifiers name subscriptions"
     )
-    assert outward(now, "a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
-    assert outward(now, "b", [12]) is None
+    assert outbound(now, "a/b", [12]) == (now.all[0], 0), "its subscription is gone, but another rule wants it"
+    assert outbound(now, "b", [12]) is None
 
 
 def test_a_message_that_waited_goes_by_a_new_rule_only_if_its_condition_is_true() -> None:
     now = RuleSet([parse_rule('a/# out 1 "" hot/ where x > 1'), parse_rule('a/# out 1 "" all/')])
     for payload, number in ((b'{"x": 2}', 0), (b'{"x": 1}', 1)):
-        assert outward(now, "a/b", [], payload) == (now.all[number], number)
+        assert outbound(now, "a/b", [], payload) == (now.all[number], number)
     alone = RuleSet([parse_rule("a/# where x > 5"), parse_rule("a/b where x > 9")])
-    assert outward(alone, "a/b", [12], b'{"x": 2}') == (alone.all[0], 0), "it was wanted when it came"
+    assert outbound(alone, "a/b", [12], b'{"x": 2}') == (alone.all[0], 0), "it was wanted when it came"
 
 
 def test_a_copy_by_a_later_subscription_is_told_from_the_message() -> None:
@@ -123,10 +123,10 @@ def test_what_stands_above_a_prefix_is_not_behind_it() -> None:
     rules = RuleSet([parse_rule("# both 1 here/ remote/"), parse_rule("remote in 1")])
     assert [heard.number for heard in rules.match_inbound("remote")] == [1]
     assert [heard.number for heard in rules.match_inbound("remote/a")] == [0]
-    assert outward(rules, "here", []) is None
-    assert outward(rules, "here/a", []) == (rules.all[0], 0)
+    assert outbound(rules, "here", []) is None
+    assert outbound(rules, "here/a", []) == (rules.all[0], 0)
     filtered = RuleSet([parse_rule("# out 1 here/ there/ where x > 1")])
-    assert outward(filtered, "here", [filtered.local_subscriptions[0].identifier]) is None
-    assert outward(filtered, "here/a", [filtered.local_subscriptions[0].identifier]) == (filtered.all[0], 0)
+    assert outbound(filtered, "here", [filtered.local_subscriptions[0].identifier]) is None
+    assert outbound(filtered, "here/a", [filtered.local_subscriptions[0].identifier]) == (filtered.all[0], 0)
     levels = RuleSet([parse_rule("/# both 1 here remote")])
-    assert outward(levels, "here", []) == (levels.all[0], 0), "it is `remote` there"
+    assert outbound(levels, "here", []) == (levels.all[0], 0), "it is `remote` there"

@@ -35,12 +35,12 @@ def row_of(out: BridgeCounters, **dropped: int) -> dict[str, Any]:
 
 
 def test_what_was_refused_is_shown_once_by_reason() -> None:
-    tally = BridgeCounters()
-    tally.dropped[BridgeDropCause.REFUSED] += 3
-    tally.dropped[BridgeDropCause.NO_RULE] += 1
-    tally.refused["not_authorized"] += 2
-    tally.refused["quota_exceeded"] += 1
-    [out] = [line for line in described(row_of(tally)) if line.startswith("  out ")]
+    counters = BridgeCounters()
+    counters.dropped[BridgeDropCause.REFUSED] += 3
+    counters.dropped[BridgeDropCause.NO_RULE] += 1
+    counters.refused["not_authorized"] += 2
+    counters.refused["quota_exceeded"] += 1
+    [out] = [line for line in described(row_of(counters)) if line.startswith("  out ")]
     assert out.endswith("; not carried: 1 no_rule, 2 refused: not_authorized, 1 refused: quota_exceeded")
 
 

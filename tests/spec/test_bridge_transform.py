@@ -33,7 +33,7 @@ from edgebroker.cbor import encode_cbor
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
 from .test_bridge_poison import Nothing
-from .test_bridge_toll import Trip
+from .test_bridge_shaper import Trip
 
 READING = b'{"id":7,"temp":21.5,"position":{"lat":52.5,"lon":13},"tags":["a","b"],"in":null}'
 
@@ -175,24 +175,24 @@ class Carried:
     """A bridge with one rule: what it makes of a message."""
 
     def __init__(self, *rules: str) -> None:
-        terms = BridgeOptions("x", "up", [parse_rule(one) for one in rules], V5, packet_bytes_max=256)
-        self.ends, made = Endpoints(), RuleSet(terms.rules)
+        options = BridgeOptions("x", "up", [parse_rule(one) for one in rules], V5, packet_bytes_max=256)
+        self.ends, made = Endpoints(), RuleSet(options.rules)
         made.set_remote(False)
         self.ends.capabilities = RemoteCapabilities(V5)
-        guard = LoopDetector(terms, made)
+        guard = LoopDetector(options, made)
         guard.begin(self.ends.capabilities)
-        self.tally = BridgeCounters()
-        self.outward = OutboundFlow(self.ends, made, guard, self.tally, Nothing())
-        self.inward = InboundFlow(self.ends, made, guard, self.tally, terms, Nothing())
+        self.counters = BridgeCounters()
+        self.outbound = OutboundFlow(self.ends, made, guard, self.counters, Nothing())
+        self.inbound = InboundFlow(self.ends, made, guard, self.counters, options, Nothing())
 
     def out(self, publish: Publish) -> Packet | None:
         """What the remote gets."""
-        self.outward.publish(publish, 0)
+        self.outbound.publish(publish, 0)
         return packet(self.ends.remote)
 
     def into(self, publish: Publish) -> Packet | None:
         """What our front end gets."""
-        self.inward.publish(publish, 0)
+        self.inbound.publish(publish, 0)
         return packet(self.ends.local)
 
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_transformed_is_counted() -> None:
     assert carried.out(Publish("u", b"ON")) == Publish("u", b"ON")
     assert carried.out(Publish("t", b"", retain=True)) == Publish("t", b"", retain=True), "takes away what is retained"
     assert carried.into(Publish("v", cbor2.dumps(["\0" * 60]), 1, packet_id=1)) is None, "as JSON it is too large"
-    assert (carried.tally.dropped, carried.tally.untransformed) == ({"unfit": 1, "too_large": 1}, 1)
+    assert (carried.counters.dropped, carried.counters.untransformed) == ({"unfit": 1, "too_large": 1}, 1)
 
 
 def test_answers_find_their_way_back() -> None:
@@ -279,16 +279,16 @@ def test_rules_say_it_in_a_table() -> None:
         assert why in str(refused.value)
 
 
-@pytest.mark.parametrize("dues", [UNSHAPED, ShaperOptions(bytes_per_day=10**9)])
-def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(dues: ShaperOptions) -> None:
-    trip = Trip(dues, rules=["out/# out 1 convert=cbor"])
+@pytest.mark.parametrize("shaper", [UNSHAPED, ShaperOptions(bytes_per_day=10**9)])
+def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(shaper: ShaperOptions) -> None:
+    trip = Trip(shaper, rules=["out/# out 1 convert=cbor"])
     payloads = [b'{"number":%d,"text":"%s"}' % (number, b"x" * 1_000) for number in range(100)]
     said = [Publish(f"out/{n % 3}", one, n % 4 > 0, packet_id=n if n % 4 else 0) for n, one in enumerate(payloads)]
     trip.ours(*said)
     turns = [trip.sent()]
-    while trip.splice.local_end.has_backlog:
-        assert trip.splice.next_due() == trip.now
-        trip.splice.fire(trip.now)
+    while trip.bridge.local_end.has_backlog:
+        assert trip.bridge.next_due() == trip.now
+        trip.bridge.fire(trip.now)
         trip._write()
         turns.append(trip.sent())
     assert max(map(len, turns)) * 1_000 <= (BYTES_PER_TURN + 1_000) * 4 // 3, "a quarter has QoS 0"
@@ -296,11 +296,11 @@ def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(
     assert found == list(range(100))
     trip.ours(*said)
     came = len(trip.sent())
-    assert not trip.splice.local_end.is_full
-    trip.splice.on_connection_lost("gone", trip.now)
-    assert trip.splice.outbound_counters.dropped == {"absent": 25 - (came + 3) // 4}, (
+    assert not trip.bridge.local_end.is_full
+    trip.bridge.on_connection_lost("gone", trip.now)
+    assert trip.bridge.outbound_counters.dropped == {"absent": 25 - (came + 3) // 4}, (
         "of QoS 0; the rest the session has"
     )
-    large = Trip(dues, rules=["out/# out 1 convert=cbor"])
+    large = Trip(shaper, rules=["out/# out 1 convert=cbor"])
     large.ours(*(Publish("out/1", b'{"text":"%s"}' % (b"x" * 15_000), 1, packet_id=n) for n in range(1, 101)))
-    assert large.splice.local_end.is_full
+    assert large.bridge.local_end.is_full

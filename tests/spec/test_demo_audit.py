@@ -277,14 +277,14 @@ def test_durations_have_three_digits(us: int, text: str) -> None:
 
 
 @pytest.mark.parametrize("wish", SUBSCRIBER_SPECS, ids=lambda wish: wish.name)
-def test_every_wish_is_carried_as_it_is_meant(wish: SubscriberSpec) -> None:
+def test_every_subscription_is_carried_as_it_is_meant(wish: SubscriberSpec) -> None:
     where = dict(user_properties(wish.properties)).get("$where")
     request = parse_subscription(wish.option.topic_filter, where)
     assert (request.topic_filter, request.filter) == (wish.topic_filter, wish.content_filter)
     assert wish.option.qos == wish.qos
 
 
-def test_the_wishes_use_both_carriers_both_versions_and_every_qos() -> None:
+def test_the_subscriptions_use_both_carriers_both_versions_and_every_qos() -> None:
     filtered = [wish for wish in SUBSCRIBER_SPECS if wish.where]
     assert {wish.carrier for wish in filtered} == set(FilterCarrier)
     assert {wish.dialect.version for wish in SUBSCRIBER_SPECS} == {"3.1.1", "5"}

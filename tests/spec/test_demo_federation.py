@@ -95,7 +95,7 @@ def test_nine_gateways_are_joined_by_nine_uplinks_each_through_its_relay(tmp_pat
         assert (dial.dialler, dial.addresses) == (one, (Address("127.0.0.1", port),))
 
 
-def test_roads_are_counted_as_events_travel() -> None:
+def test_paths_are_counted_as_events_travel() -> None:
     layout = Layout(3, 3)
     assert str(layout.road("gw-north1", "gw-north1", 1)) == "QoS 1, one gateway"
     assert layout.road("gw-north1", "gw-north3", 0) == (0, 2, 0)

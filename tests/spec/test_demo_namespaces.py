@@ -116,7 +116,7 @@ def test_counters_of_devices_are_read() -> None:
     assert counters(PROC_NET_DEV) == {"lo": DeviceCounters(0, 0, 0), "eb9u0a": DeviceCounters(7_904, 120, 313_976)}
 
 
-def test_a_tally_takes_headers_away_and_sees_what_came_another_way() -> None:
+def test_received_bytes_exclude_headers_and_show_what_came_another_way() -> None:
     tally = ReceivedBytes.sum([ReceivedBytes(660, 5, 300), ReceivedBytes(670, 5, 370)])
     assert tally == (1_330, 10, 670)
     assert (tally.payload, tally.is_possible) == (670, True)

@@ -19,7 +19,7 @@ from edgebroker.cli.mosquitto_import.options import OPTIONS, rule_of
 from edgebroker.cli.mosquitto_import.translation import translate
 from edgebroker.runtime.settings import Settings
 
-from .importing import Importer, note, settings, verdicts
+from ..support.mosquitto_import import Importer, note, settings, verdicts
 
 MANUAL = Path("/usr/share/man/man5/mosquitto.conf.5.gz")
 EXAMPLE = Path("/usr/share/doc/mosquitto/examples/mosquitto.conf")

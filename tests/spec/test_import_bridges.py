@@ -12,7 +12,7 @@ from edgebroker.cli.mosquitto_import.translation import ImportTranslation, trans
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.bridge_section import BridgeSettings
 
-from .importing import Importer, note, verdicts
+from ..support.mosquitto_import import Importer, note, verdicts
 
 BRIDGE = """
 connection uplink

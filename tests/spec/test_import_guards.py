@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .importing import Importer, note, settings, verdicts
+from ..support.mosquitto_import import Importer, note, settings, verdicts
 
 # -- certificates ----------------------------------------------------------------------------------------------
 

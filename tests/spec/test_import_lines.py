@@ -13,7 +13,7 @@ from edgebroker.cli.http_client import USUAL_PORT
 from edgebroker.cli.mosquitto_import.translation import ImportTranslation
 from edgebroker.runtime.settings import Settings
 
-from .importing import Importer, note, settings, verdicts
+from ..support.mosquitto_import import Importer, note, settings, verdicts
 
 
 def sources(translation: ImportTranslation, *keys: str) -> list[str]:
@@ -157,7 +157,7 @@ def opened(text: str) -> dict[str, Any]:
     return tomllib.loads(before + (http + after).replace("\n# ", "\n").removeprefix("# "))
 
 
-def test_the_door_for_questions_is_left_to_open(importing: Importer, tmp_path: Path) -> None:
+def test_the_http_listener_is_left_to_open(importing: Importer, tmp_path: Path) -> None:
     """A port that somebody has keeps a gateway from starting: it is not opened unasked."""
     translation = importing("listener 1884 127.0.0.1\nallow_anonymous true")
     assert Settings.parse(translation.text, "x", tmp_path).http.port is None
@@ -165,6 +165,6 @@ def test_the_door_for_questions_is_left_to_open(importing: Importer, tmp_path: P
     assert opened(translation.text)["http"] == {"port": USUAL_PORT}
 
 
-def test_where_there_are_users_the_door_wants_a_token(importing: Importer) -> None:
+def test_where_there_are_users_the_http_listener_wants_a_token(importing: Importer) -> None:
     for line in ("password_file users", "acl_file rules"):
         assert opened(importing(line).text)["http"] == {"port": USUAL_PORT, "token_file": "http-token"}

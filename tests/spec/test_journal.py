@@ -16,7 +16,7 @@ from edgelab.simworld.disk import Disk
 from edgelab.simworld.linked import DiskWorker
 from edgelab.simworld.simulation import Simulation
 
-from .journalbench import SMALL, STORE, Bench, next_batch
+from ..support.journal_on_simulated_disk import SMALL, STORE, Bench, next_batch
 
 
 def batches(works: list[DiskWork]) -> list[DiskWork]:

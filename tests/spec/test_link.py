@@ -32,13 +32,13 @@ class Pair:
 
     def __init__(
         self,
-        terms: LinkOptions = LAN_OPTIONS,
+        options: LinkOptions = LAN_OPTIONS,
         road_conditions: RoadConditions = NEAR,
-        other_terms: LinkOptions | None = None,
+        other_options: LinkOptions | None = None,
     ) -> None:
         self.simulation = Simulation(1)
-        self.a = LinkedGateway(self.simulation, "a", NUMBERS, terms)
-        self.b = LinkedGateway(self.simulation, "b", NUMBERS, other_terms or terms)
+        self.a = LinkedGateway(self.simulation, "a", NUMBERS, options)
+        self.b = LinkedGateway(self.simulation, "b", NUMBERS, other_options or options)
         self.road = Road(self.simulation, road_conditions)
         self.a.roads["b"] = self.b.roads["a"] = self.road
         self.a.others["b"], self.b.others["a"] = self.b, self.a
@@ -84,8 +84,8 @@ class Pair:
 
 
 def test_either_end_may_dial() -> None:
-    for terms, other in ((LAN_OPTIONS, LinkOptions(dials=False)), (LinkOptions(dials=False), LAN_OPTIONS)):
-        pair = Pair(terms, NEAR, other).start()
+    for options, other in ((LAN_OPTIONS, LinkOptions(dials=False)), (LinkOptions(dials=False), LAN_OPTIONS)):
+        pair = Pair(options, NEAR, other).start()
         assert pair.events(LinkUp) == [LinkUp("b", goes_on=False)]
         assert pair.road.dials == 1
 
@@ -136,7 +136,7 @@ def test_a_line_that_flaps_all_day_is_not_dialled_more_than_twice_a_minute() -> 
     assert pair.road.dials < 2 * (10 + 2 * 60)
 
 
-def test_a_road_that_is_down_all_night_is_dialled_less_than_twice_a_minute_and_used_within_one_after() -> None:
+def test_a_network_that_is_down_all_night_is_dialled_less_than_twice_a_minute_and_used_within_one_after() -> None:
     pair = Pair()
     pair.road.cut()
     pair.start().run(8 * HOUR)

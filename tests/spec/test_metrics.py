@@ -25,9 +25,9 @@ from edgebroker.runtime.operator_log import USUAL_CAUSES
 from edgebroker.runtime.process import ProcessUsage
 from edgebroker.topics import TopicFilter
 
-from .inprocess import come, say, with_gateway
-from .openmetricsreader import Family, read
-from .test_peering import TOPOLOGY
+from ..support.gateway_in_process import come, say, with_gateway
+from ..support.openmetrics_reader import Family, read
+from .test_peer_settings import TOPOLOGY
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_a_histogram_adds_its_buckets_up() -> None:
 
 
 def test_lateness_falls_into_the_bucket_of_its_bound() -> None:
-    pulse = LoopLagMonitor()
+    monitor = LoopLagMonitor()
     for late_s in (0.0, LAG_BOUNDS_S[0], LAG_BOUNDS_S[0] + 1e-9, LAG_BOUNDS_S[-1] + 1):
-        pulse.record(late_s)
-    assert (pulse.counts[0], pulse.counts[1], pulse.counts[-1], sum(pulse.counts)) == (2, 1, 1, 4)
-    assert pulse.recent_lag()[2] == LAG_BOUNDS_S[-1] + 1
+        monitor.record(late_s)
+    assert (monitor.counts[0], monitor.counts[1], monitor.counts[-1], sum(monitor.counts)) == (2, 1, 1, 4)
+    assert monitor.recent_lag()[2] == LAG_BOUNDS_S[-1] + 1
     assert LoopLagMonitor().recent_lag() == (0.0, 0.0, 0.0)
 
 
-def test_a_duty_that_fails_does_not_stop_the_pulse() -> None:
+def test_a_callback_that_fails_does_not_stop_the_lag_monitor() -> None:
     async def story() -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context))
-        pulse, beats = LoopLagMonitor(), asyncio.Semaphore(0)
-        pulse.on_each_beat(lambda: 1 // 0)
-        pulse.on_each_beat(beats.release)
-        pulse.start()
+        monitor, beats = LoopLagMonitor(), asyncio.Semaphore(0)
+        monitor.on_each_beat(lambda: 1 // 0)
+        monitor.on_each_beat(beats.release)
+        monitor.start()
         for _ in range(2):
             await beats.acquire()
-        pulse.stop()
-        assert sum(pulse.counts) == 2
+        monitor.stop()
+        assert sum(monitor.counts) == 2
         return told
 
     assert [type(context["exception"]) for context in asyncio.run(story())] == [ZeroDivisionError] * 2

@@ -189,14 +189,14 @@ def test_an_unexpected_error_is_told_with_its_place() -> None:
 class Office:
     """A front end, and what its scribe writes."""
 
-    def __init__(self, **terms: int) -> None:
+    def __init__(self, **options: int) -> None:
         self.desk = Desk()
         self.now = 0
-        self.frontend = Frontend(Node(Ledger()), FrontendOptions(**terms), lambda: "assigned")
-        self.scribe = LogPump(self.frontend, self.desk.log, lambda: self.now)
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(**options), lambda: "assigned")
+        self.pump = LogPump(self.frontend, self.desk.log, lambda: self.now)
 
     def lines(self) -> list[str]:
-        self.scribe.pump()
+        self.pump.pump()
         return self.desk.lines()
 
     def come(self, client: str, *filters: str, expiry_s: int = 0) -> Any:
@@ -381,7 +381,7 @@ def test_no_password_and_no_payload_is_ever_told() -> None:
 def test_a_disk_that_fails_is_told_when_it_begins_and_when_it_ends() -> None:
     office = Office()
     journal = Journal(bytes(STORE_BYTES))
-    office.scribe = LogPump(office.frontend, office.desk.log, lambda: office.now, journal)
+    office.pump = LogPump(office.frontend, office.desk.log, lambda: office.now, journal)
     assert office.lines() == []
     journal.warning = "half of the room is taken"
     journal.failures, journal.refusal_reason = 1, "Input/output error"

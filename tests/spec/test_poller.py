@@ -40,7 +40,7 @@ class Refusing(socket.socket):
         return super().accept()
 
 
-def test_a_hall_that_had_no_room_tries_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acceptor_without_a_free_descriptor_tries_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgebroker.runtime.listeners.listener.RETRY_S", 0.01)
 
     async def story() -> None:
@@ -66,20 +66,20 @@ def test_a_hall_that_had_no_room_tries_again(run: Any, monkeypatch: pytest.Monke
                     raise OSError(errno.ENOSPC, "no space left")
                 watch.listen(descriptor, accept)
 
-        hall = Acceptor([listening], lambda: heard, cast(SocketPoller, Short()), loop)
+        acceptor = Acceptor([listening], lambda: heard, cast(SocketPoller, Short()), loop)
         with socket.create_connection(listening.getsockname()) as far:
             while not heard.said:
                 await asyncio.sleep(0.001)
             assert heard.transport.get_extra_info("peername") == far.getsockname()
         await heard.is_over.wait()
-        hall.close()
+        acceptor.close()
         assert [context["exception"].errno for context in told] == [errno.EMFILE, errno.ENOSPC]
 
     run(story())
 
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="no epoll: asyncio serves whoever is ready in any order")
-def test_a_storm_at_one_door_leaves_the_other_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_at_one_listener_leaves_the_other_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client of the one is followed by the next.
 
     The poller's clock stands still, so that a step follows each wait: newcomers are let in for as long as the others
@@ -91,7 +91,7 @@ def test_a_storm_at_one_door_leaves_the_other_its_turn(monkeypatch: pytest.Monke
         loop = asyncio.get_running_loop()
         storm, calm = Heard(), Heard()
         come = 0
-        halls: list[Acceptor] = []
+        acceptors: list[Acceptor] = []
 
         def follow() -> Heard:
             nonlocal come
@@ -102,15 +102,15 @@ def test_a_storm_at_one_door_leaves_the_other_its_turn(monkeypatch: pytest.Monke
             return storm
 
         (stormy,), (quiet,) = await open_sockets("127.0.0.1", 0), await open_sockets("127.0.0.1", 0)
-        halls = [
+        acceptors = [
             Acceptor([stormy], follow, watch_of(loop), loop),
             Acceptor([quiet], lambda: calm, watch_of(loop), loop),
         ]
         dialling = [socket.create_connection(stormy.getsockname()) for _ in range(10)]
         while not calm.said and come < 500:
             await asyncio.sleep(0)
-        for hall in halls:
-            hall.close()
+        for acceptor in acceptors:
+            acceptor.close()
         for one in dialling:
             one.close()
         return come
@@ -173,7 +173,7 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
         leaves, says = Told("gone", book), Told("fresh", book)
         (gone, there), (_, fresh) = opened(leaves), opened(says)
         leaves.then = says.then = step
-        hall = Acceptor(listening, stack, watch_of(loop), loop)
+        acceptor = Acceptor(listening, stack, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()), known, there, fresh:
             book.clear()
             known.send(b"more")
@@ -183,7 +183,7 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
                 await asyncio.sleep(0)
             await asyncio.sleep(0.001)
             says.then = lambda: None
-            hall.close()
+            acceptor.close()
             return book[:]
 
     with asyncio.Runner(loop_factory=Loop) as runner:
@@ -200,7 +200,7 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
         ]
 
 
-def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> None:
+def test_whoever_was_accepted_is_let_in_before_an_acceptor_is_closed(run: Any) -> None:
     """Or nobody would say good-bye to them."""
 
     async def story() -> None:
@@ -214,10 +214,10 @@ def test_whoever_was_accepted_is_let_in_before_a_hall_is_closed(run: Any) -> Non
             return heard
 
         def close() -> None:
-            hall.close()
+            acceptor.close()
             said.set_result(heard.said[:])
 
-        hall = Acceptor(listening, stack, watch_of(loop), loop)
+        acceptor = Acceptor(listening, stack, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             assert await said == ["made"]
         await heard.is_over.wait()

@@ -21,7 +21,7 @@ from edgebroker.overlay.routing import (
 )
 from edgelab.simworld.federation import Federation
 
-from .overlaying import federation
+from ..support.routers import federation
 
 DYNAMIC = FederationOptions(is_dynamic=True, is_precise=False, is_covering=False, wants_answers=False)
 
@@ -73,10 +73,10 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("settles", [True, False], ids=["one by one", "all at once"])
-@pytest.mark.parametrize("ways", [PUBLISHED_OPTIONS, FederationOptions()], ids=["published", "ours"])
+@pytest.mark.parametrize("options", [PUBLISHED_OPTIONS, FederationOptions()], ids=["published", "ours"])
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_the_same_bits_in_every_order_of_arrival(order: list[str], ways: FederationOptions, settles: bool) -> None:
-    made = federation("a-b-c-d-e", ways=ways)
+def test_the_same_bits_in_every_order_of_arrival(order: list[str], options: FederationOptions, settles: bool) -> None:
+    made = federation("a-b-c-d-e", options=options)
     for name in order:
         (advertise if name in PUBLISHERS else subscribe)(made, name)
         if settles:
@@ -87,7 +87,7 @@ def test_the_same_bits_in_every_order_of_arrival(order: list[str], ways: Federat
 
 def test_the_same_bits_in_all_orders_of_four() -> None:
     for order in permutations(("P2", "P3", "S1", "S4")):
-        made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
+        made = federation("a-b-c-d-e", options=PUBLISHED_OPTIONS)
         for name in order:
             (advertise if name in PUBLISHERS else subscribe)(made, name)
         for name in ("P1", "S2", "S3"):
@@ -97,7 +97,7 @@ def test_the_same_bits_in_all_orders_of_four() -> None:
 
 
 def test_bits_go_when_the_last_subscriber_has_gone_and_a_second_later() -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
+    made = federation("a-b-c-d-e", options=PUBLISHED_OPTIONS)
     for name in (*PUBLISHERS, *SUBSCRIBERS):
         (advertise if name in PUBLISHERS else subscribe)(made, name)
     made.settle()
@@ -119,7 +119,7 @@ def test_bits_go_when_the_last_subscriber_has_gone_and_a_second_later() -> None:
     ],
 )
 def test_copies_leave_the_host_for_targets_only(publisher: str, copies: set[tuple[str, str]]) -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
+    made = federation("a-b-c-d-e", options=PUBLISHED_OPTIONS)
     for name in (*PUBLISHERS, *SUBSCRIBERS):
         (advertise if name in PUBLISHERS else subscribe)(made, name)
     made.settle()
@@ -135,7 +135,7 @@ def test_copies_leave_the_host_for_targets_only(publisher: str, copies: set[tupl
 
 
 def test_an_advertisement_costs_m_minus_1_messages_and_a_subscription_n_minus_1() -> None:
-    made = federation("a-b-c-d-e", ways=PUBLISHED_OPTIONS)
+    made = federation("a-b-c-d-e", options=PUBLISHED_OPTIONS)
     advertise(made, "P1")
     assert [type(message) for _, _, message in made.sent] == [Advertise, Advertise]
     made.settle()
@@ -171,7 +171,7 @@ def test_the_published_layouts() -> None:
 def test_congestion(queue: QueueSample, element: float, index: float, congested: bool) -> None:
     assert queue.congestion_element == pytest.approx(element, abs=5e-4)
     assert queue.congestion_index == pytest.approx(index, abs=5e-2)
-    made = federation("a-b-c-d-e", ways=DYNAMIC)
+    made = federation("a-b-c-d-e", options=DYNAMIC)
     peers = made.peers["a.0"]
     peers.end_window({"a.1": queue})
     assert peers.link_status.is_congested("a.1") is congested
@@ -187,10 +187,10 @@ Z = ("c.0", "c.1", "b.1", "c.2")
 
 
 def copies(
-    placement: tuple[str, ...], loads: dict[str, int], ways: FederationOptions
+    placement: tuple[str, ...], loads: dict[str, int], options: FederationOptions
 ) -> tuple[list[str], int, Federation]:
     """What is sent, as `b2>c2 [011]`, and how many brokers see the event."""
-    made = federation("a-b-c", 3, ways)
+    made = federation("a-b-c", 3, options)
     for number, gateway in enumerate(placement):
         made.subscribe(gateway, number, "t/#")
     made.settle()

@@ -15,7 +15,7 @@ from edgebroker.errors import SettingsInvalid, StoreUnusable
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.settings import Settings
 
-from .inprocess import come, with_gateway
+from ..support.gateway_in_process import come, with_gateway
 
 
 def test_a_hang_up_while_the_journal_is_read_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def replayed(*records: bytes) -> JournalState:
     return stored
 
 
-def test_a_session_comes_back_with_its_terms_and_its_will() -> None:
+def test_a_session_comes_back_with_its_options_and_its_will() -> None:
     alice = session(3)
     alice.user = "alice@site"
     alice.will = Will("status/alice", b"gone", 2, True, {Property.WILL_DELAY_INTERVAL: 30})

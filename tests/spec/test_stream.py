@@ -230,7 +230,7 @@ def test_a_bug_at_the_end_of_a_stream_is_told_and_the_socket_closed(run: Any) ->
     run(story())
 
 
-def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
+def test_an_acceptor_survives_what_cannot_be_accepted(run: Any) -> None:
     """For instance because the module that its listener needs is not there."""
 
     async def story() -> None:
@@ -240,7 +240,7 @@ def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
         heard = Heard()
         stacks: list[Heard] = []
         sockets = await open_sockets("127.0.0.1", 0)
-        hall = Acceptor(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
+        acceptor = Acceptor(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
         for count in (1, 2):
             with socket.create_connection(sockets[0].getsockname()):
                 while len(told) < count:
@@ -250,7 +250,7 @@ def test_a_hall_survives_what_cannot_come_in(run: Any) -> None:
             while not heard.said:
                 await asyncio.sleep(0.001)
         await heard.is_over.wait()
-        hall.close()
+        acceptor.close()
         assert [type(context["exception"]) for context in told] == [IndexError, IndexError]
 
     run(story())
@@ -263,13 +263,13 @@ def test_small_packets_are_not_held_back(run: Any) -> None:
         loop = asyncio.get_running_loop()
         heard = Heard()
         listening = await open_sockets("127.0.0.1", 0)
-        hall = Acceptor(listening, lambda: heard, watch_of(loop), loop)
+        acceptor = Acceptor(listening, lambda: heard, watch_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             while not heard.said:
                 await asyncio.sleep(0.001)
             assert heard.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         await heard.is_over.wait()
-        hall.close()
+        acceptor.close()
 
     run(story())
 

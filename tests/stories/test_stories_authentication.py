@@ -74,7 +74,7 @@ def test_without_a_password_file_a_name_proves_nothing(play: Any) -> None:
     assert play.client("a").line.connection.verdict.user == ""
 
 
-def test_without_a_password_file_a_closed_door_stays_closed(play: Any) -> None:
+def test_without_a_password_file_a_listener_for_known_users_stays_closed(play: Any) -> None:
     play('a > CONNECT username="root" password="x"    a < CONNACK reason=0x86    a < CLOSED', listener_context=CLOSED)
 
 

@@ -268,8 +268,8 @@ def test_nobody_waits_where_nothing_is_kept(play: Any) -> None:
     assert play.broker.frontend.journal.storage.lsn == 0
 
 
-def test_a_door_that_keeps_nothing_says_so(keep_v5: Any) -> None:
-    terms = FrontendOptions(durability=MEMORY)
+def test_a_listener_without_durability_says_so(keep_v5: Any) -> None:
+    options = FrontendOptions(durability=MEMORY)
     keep_v5(
         """
     alice > CONNECT clean=0 session=3600
@@ -277,7 +277,7 @@ def test_a_door_that_keeps_nothing_says_so(keep_v5: Any) -> None:
     broker crashes                       alice < CLOSED
     alice > CONNECT clean=0 session=3600    alice < CONNACK present=0
     """,
-        terms,
+        options,
     )
 
 

@@ -258,7 +258,7 @@ def test_a_connection_that_says_nothing_is_closed(play: Any) -> None:
     """)
 
 
-def test_half_a_connect_does_not_hold_the_door_open(play: Any) -> None:
+def test_half_a_connect_does_not_keep_the_connection_open(play: Any) -> None:
     play("""
     slow opens
     slow > 0x1020

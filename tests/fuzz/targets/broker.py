@@ -21,7 +21,7 @@ from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 from . import packets
 
-TERMS = FrontendOptions(
+OPTIONS = FrontendOptions(
     queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, sessions_max=10, connections_max=10
 )
 HELLO = {dialect: encode_packet(Connect("c", dialect=dialect), dialect) for dialect in SPOKEN}
@@ -48,7 +48,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.frontend = Frontend(Node(self.ledger), TERMS, lambda: "assigned")
+        self.frontend = Frontend(Node(self.ledger), OPTIONS, lambda: "assigned")
         self.frontend.start(0)
         self.now = 0
         self.bystander = Peer(self.frontend)

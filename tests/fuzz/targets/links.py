@@ -59,8 +59,8 @@ INTEREST = Interest(TopicFilter.parse("a/+"), TESTS)
 
 def gateway(deflates: bool) -> LinkTable:
     """A gateway with one peer."""
-    terms = LinkOptions(dials=False, deflates=deflates)
-    return LinkTable(HERE, [Link("a", HERE, 0, lambda: 0.5, terms)])
+    options = LinkOptions(dials=False, deflates=deflates)
+    return LinkTable(HERE, [Link("a", HERE, 0, lambda: 0.5, options)])
 
 
 def read_stream(data: bytes) -> None:

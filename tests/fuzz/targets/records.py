@@ -42,7 +42,7 @@ from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
-from .broker import TERMS
+from .broker import OPTIONS
 
 
 def records_of(data: bytes) -> list[bytes]:
@@ -80,7 +80,7 @@ def read_records(data: bytes) -> None:
     stored.finish()
     ledger = Ledger()
     journal = Journal(b"fuzz" * 4, JournalOptions())
-    frontend = Frontend(Node(ledger), TERMS, lambda: "assigned", journal=journal)
+    frontend = Frontend(Node(ledger), OPTIONS, lambda: "assigned", journal=journal)
     frontend.start(0)
     frontend.recovery.begin(stored, CLOCK_IS_SET_AFTER, 0)
     frontend.recovery.restore(stored, 0)

@@ -54,14 +54,14 @@ class Conversation:
         options = JournalOptions(
             segment_bytes=16 * KIB, snapshot_min_bytes=chance.choice((16 * KIB, MIB)), bytes_max=64 * MIB
         )
-        self.terms = FrontendOptions(
+        self.frontend_options = FrontendOptions(
             queue_messages_max=chance.choice((5, 1_000)),
             inflight_max=chance.choice((2, 10, 100)),
             queue_full=chance.choice(list(OverflowPolicy)),
             durability_by_client=(("memory", MEMORY), ("batched", batched(50))),
         )
         self.store = SimulatedStore(self.simulation, options)
-        self.broker = SimulatedBroker(self.simulation, self.terms, store=self.store)
+        self.broker = SimulatedBroker(self.simulation, self.frontend_options, store=self.store)
         self._clients = {name: SimulatedClient(name, self.broker) for name in NAMES}
         self._owes: dict[str, deque[PubAck | PubRec | PubRel | PubComp]] = {name: deque() for name in NAMES}
         self._packet_id = 0
@@ -176,7 +176,7 @@ def known(frontend: Frontend, now: Instant) -> dict[tuple[str, str], Any]:
     for session in frontend.connect_handler.sessions.values():
         if session.number:
             found["session", session.client_id] = {
-                "terms": (session.number, session.user, session.expiry_s, session.will),
+                "options": (session.number, session.user, session.expiry_s, session.will),
                 "gone at": None if session.connection is not None else session.disconnected_at + clock,
                 "received": sorted(session.received),
                 "asked": session.subscription_records,

@@ -8,7 +8,7 @@ import pytest
 
 from edgebroker.storage.journal import format as format_module
 from edgebroker.storage.journal import journal as journal_module
-from edgebroker.storage.journal import segment_scan as survey_module
+from edgebroker.storage.journal import segment_scan as segment_scan_module
 from edgebroker.storage.journal import segments as segments_module
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.recovery import RecoveryPass, Salvage, recover
@@ -28,7 +28,7 @@ def never_syncs_the_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def has_one_salt(patch: pytest.MonkeyPatch) -> None:
-    for module in (format_module, journal_module, survey_module):
+    for module in (format_module, journal_module, segment_scan_module):
         patch.setattr(module, "salt_of", lambda store, sequence: 0)
 
 

@@ -77,7 +77,7 @@ class Trial:
 
     def _gateway(self, name: str) -> LinkedGateway:
         chance = self.chance
-        terms = LinkOptions(
+        options = LinkOptions(
             dials=name == "east" or chance.random() < 0.6,
             heartbeat=chance.choice([5, 30]) * SECOND,
             batch=chance.choice([0, 200 * MILLISECOND]),
@@ -85,7 +85,7 @@ class Trial:
             bytes_per_s=self.per_s[NAMES[name]],
             bounds=self.bounds,
         )
-        gateway = LinkedGateway(self.simulation, name, NAMES, terms)
+        gateway = LinkedGateway(self.simulation, name, NAMES, options)
         gateway.disk.sync_us = chance.choice([(500, 3_000), (500, 3_000), (100_000, 2_000_000)])
         gateway.disk.sync_fails = chance.choice([0.0, 0.0, 0.05])
         return gateway

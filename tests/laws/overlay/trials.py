@@ -28,7 +28,7 @@ PREDICATES: tuple[tuple[Predicate, ...], ...] = (
 )
 DYNAMIC = FederationOptions(is_dynamic=True)
 MIXED = FederationOptions(is_dynamic=True, is_precise=False, is_covering=False)
-WAYS = (DEFAULT_OPTIONS, PUBLISHED_OPTIONS, DYNAMIC, MIXED)
+OPTIONS = (DEFAULT_OPTIONS, PUBLISHED_OPTIONS, DYNAMIC, MIXED)
 CROWDED = (0, 0, 0, 12, 20)
 """What a link may have waiting."""
 
@@ -64,9 +64,11 @@ def some_topology(chance: Random, positions: int = 5, clusters: int = 4) -> Topo
 class Trial:
     """One federation, what was asked for, and what must come of it."""
 
-    def __init__(self, chance: Random, topology: Topology | None = None, ways: FederationOptions | None = None) -> None:
+    def __init__(
+        self, chance: Random, topology: Topology | None = None, options: FederationOptions | None = None
+    ) -> None:
         self.chance = chance
-        self.federation = Federation(topology or some_topology(chance), ways or chance.choice(WAYS))
+        self.federation = Federation(topology or some_topology(chance), options or chance.choice(OPTIONS))
         self.names = [gateway.name for gateway in self.federation.topology.gateways]
         self.asked: dict[int, tuple[str, TopicFilter, tuple[Predicate, ...]]] = {}
         self._last = 0
@@ -151,9 +153,9 @@ class Trial:
         wanting = self.wanting(topic, value) - {host}
         assert wanting <= handed.keys(), f"{topic} {value} of {host} never came to {wanting - handed.keys()}"
         assert host not in handed, f"{host} was handed its own event"
-        self._check_ways(host, topic, wanting, is_calm)
+        self._check_routes(host, topic, wanting, is_calm)
 
-    def _check_ways(self, host: str, topic: str, wanting: set[str], is_calm: bool) -> None:
+    def _check_routes(self, host: str, topic: str, wanting: set[str], is_calm: bool) -> None:
         """Every copy goes towards somebody, but for one copy to a cluster that wants other events of the publisher."""
         topology = self.federation.topology
         entered: dict[int, list[str]] = {topology.gateway(host).cluster: [host]}

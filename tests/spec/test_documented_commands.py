@@ -1,0 +1,83 @@
+"""Every command and option that the documentation, the example settings and the help name exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from edgebroker.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = (
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "edgebroker").rglob("*.py")),
+)
+NAMED = re.compile(r"(?:`|^\$ )edgebroker ([a-z][^`|>&\n]*)", re.MULTILINE)
+COLUMNS = 78  # of help at a terminal of 80
+TOLD = re.compile(r"Level\.(?:ERROR|WARNING|INFO), \"([a-z-]+)\"")
+
+
+def wrong(text: str) -> str:
+    """What in `edgebroker TEXT` there is not; empty: nothing."""
+    command: click.Command = main
+    context = click.Context(main)
+    words = text.split()
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name = words.pop(0)
+        known = command.get_command(context, name)
+        if known is None:
+            return f"the command {name}"
+        command = known
+    options = {one for parameter in command.params for one in parameter.opts}
+    said = (word.strip("[](),.").partition("=")[0] for word in words)
+    return next((f"the option {one}" for one in said if one.startswith("--") and one not in {*options, "--help"}), "")
+
+
+def mistakes() -> Iterator[str]:
+    for file in FILES:
+        for found in NAMED.finditer(file.read_text()):
+            if found[1].startswith("version "):  # what it answers to --version
+                continue
+            if what := wrong(found[1]):
+                yield f"{file.relative_to(ROOT)}: `edgebroker {found[1]}`: there is not {what}"
+
+
+def test_every_command_that_is_named_is_there() -> None:
+    assert wrong("log show x") == "the command show"
+    assert wrong("bridge list --htpp 1") == "the option --htpp"
+    assert not list(mistakes())
+
+
+def test_every_code_that_an_operator_may_be_told_stands_in_the_documentation() -> None:
+    sources = [file.read_text() for file in (ROOT / "edgebroker" / "runtime").rglob("*.py")]
+    codes = {code for source in sources for code in TOLD.findall(source)}
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert len(codes) > 15
+    assert not sorted(code for code in codes if f"`{code}`" not in page)
+
+
+def groups(command: click.Command, name: str) -> Iterator[tuple[str, click.Group]]:
+    """*command* and all below it that have commands themselves."""
+    if isinstance(command, click.Group):
+        yield name, command
+        context = click.Context(command)
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from groups(found, f"{name} {below}")
+
+
+def test_no_description_of_a_command_is_cut() -> None:
+    found = dict(groups(main, "edgebroker"))
+    assert {"edgebroker", "edgebroker journal", "edgebroker bench"} <= set(found)
+    for name, group in found.items():
+        help_ = group.get_help(click.Context(group, info_name=name, terminal_width=COLUMNS))
+        commands = help_.partition("\nCommands:\n")[2].splitlines()
+        assert len(commands) >= len(group.list_commands(click.Context(group))), name
+        assert not [line for line in commands if line.endswith("...") or len(line) > COLUMNS], name
+        if group is not main:  # which has a list of its own, with lines that go on
+            assert len(commands) == len(group.list_commands(click.Context(group))), name

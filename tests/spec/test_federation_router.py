@@ -1,0 +1,311 @@
+"""The federation router: announcements, events that wait for answers, and what is forgotten when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.filters import Filter
+from edgebroker.header import HOSTED_MAX
+from edgebroker.instants import MILLISECOND, MINUTE, SECOND
+from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
+from edgebroker.overlay.messages import Advertise, ClusterBits, ClusterBitsAck, Forward, Restate
+
+from ..support.routers import came, federation, kinds
+
+DYNAMIC = FederationOptions(is_dynamic=True)
+
+
+# -- synchronising ----------------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_was_down_for_a_moment_costs_a_digest_each_way() -> None:
+    made = federation()
+    for number in range(100):
+        made.subscribe("a.0", number, f"t/{number}")
+        made.publish("b.1", "P", f"t/{number}")
+    made.settle()
+    kinds(made)
+    made.cut("a.0", "b.0")
+    made.connect("a.0", "b.0")
+    made.cut("b.0", "b.1")
+    made.connect("b.0", "b.1")
+    made.settle()
+    assert kinds(made) == {"Digest": 4}
+
+
+def test_a_gateway_that_forgot_everything_is_told_what_it_needs() -> None:
+    made = federation()
+    for number in range(100):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.publish("b.1", "P", "t/5")
+    made.settle()
+    kinds(made)
+    made.restart("b.0")
+    made.settle()
+    said = kinds(made)
+    assert (said["Digest"], said["Advertise"]) == (8 + 2, 0), "and one behind the interests of each neighbour"
+    assert said["Restate"] == 16 + 16 + 1, "100 interests to it, what it forgot to c.0, and one advertisement to it"
+    came(made)
+    made.publish("b.1", "P", "t/7")
+    made.settle()
+    assert came(made) == ["a.0", "b.0"]
+
+
+def test_only_what_differs_is_restated() -> None:
+    made = federation("a-b", 1)
+    for number in range(1_000):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.settle()
+    made.cut("a.0", "b.0")
+    made.unsubscribe("a.0", 17)
+    made.subscribe("a.0", 1_017, "u")
+    kinds(made)
+    made.connect("a.0", "b.0")
+    made.settle()
+    restated = [message for _, _, message in made.sent if isinstance(message, Restate)]
+    assert 1 <= len(restated) <= 2
+    assert sum(len(message.interests) for message in restated) < 40
+    texts = {interest.topic_filter.text for interest in made.peers["b.0"].interests.announced_by("a.0")}
+    assert texts == {f"t/{number}" for number in range(1_000)} - {"t/17"} | {"u"}
+
+
+def test_a_peer_that_stays_away_is_forgotten() -> None:
+    made = federation(options=FederationOptions(lease_s=60))
+    made.subscribe("a.0", 1, "t/#")
+    made.publish("b.1", "P", "t/x")
+    made.settle()
+    made.kill("a.0")
+    made.cut("b.0", "b.1")
+    made.advance(59 * SECOND)
+    kinds(made)
+    made.advance(2 * SECOND)
+    assert kinds(made)["Withdraw"] == 1
+    assert made.peers["b.0"].interests.announced_by("a.0") == ()
+    assert made.peers["b.0"].region.secondary.of("b.1") == ()
+
+
+# -- advertisements ---------------------------------------------------------------------------------------------------
+
+
+def test_an_event_waits_until_all_clusters_have_answered() -> None:
+    made = federation()
+    made.subscribe("c.0", 1, "t/#")
+    made.settle()
+    kinds(made)
+    made.publish("a.1", "P", "t/x", b"1")
+    made.publish("a.1", "P", "t/x", b"2")
+    assert kinds(made) == {"Advertise": 2}
+    made.settle()
+    assert [handed.forward.payload for handed in made.local_deliveries if handed.gateway == "c.0"] == [b"1", b"2"]
+
+
+def test_an_event_waits_for_a_second_at_most_and_then_goes_wherever_it_may_be_wanted() -> None:
+    made = federation()
+    made.lossy_links.add(("a.1", "a.0"))  # a.0 hears nothing
+    made.publish("a.1", "P", "t/x")
+    made.settle()
+    kinds(made)
+    made.advance(999 * MILLISECOND)
+    assert "Forward" not in kinds(made)
+    made.advance(MILLISECOND)
+    assert [(sender, peer) for sender, peer, message in made.sent if isinstance(message, Forward)] == [("a.1", "a.0")]
+
+
+def test_an_event_that_waits_grows_old() -> None:
+    made = federation("a", 2)
+    peers = made.peers["a.1"]
+    made.lossy_links.add(("a.1", "a.0"))
+    made.publish("a.1", "P", "t/x", expiry_s=10)
+    made.advance(SECOND)
+    (forward,) = [message for _, _, message in made.sent if isinstance(message, Forward)]
+    assert forward.expires_in_ms == 9_000
+    assert peers.region.pending.overflows == 0
+
+
+def test_nobody_waits_for_a_cluster_that_cannot_be_reached() -> None:
+    made = federation("a", 2)
+    made.cut("a.0", "a.1")
+    kinds(made)
+    made.publish("a.1", "P", "t/x")
+    assert kinds(made) == {"Forward": 1}
+    assert len(made.outboxes["a.1", "a.0"]) == 1
+
+
+def test_so_many_events_wait_and_no_more() -> None:
+    made = federation("a", 2)
+    made.lossy_links.add(("a.1", "a.0"))
+    for _ in range(WAITING_EVENTS_MAX):
+        made.publish("a.1", "P", "t/x")
+    assert kinds(made)["Forward"] == WAITING_EVENTS_MAX
+    assert made.peers["a.1"].region.pending.overflows == 1
+
+
+def test_so_many_bytes_wait_of_all_publishers_and_no_more() -> None:
+    made = federation("a", 2)
+    made.lossy_links.add(("a.1", "a.0"))
+    payload = bytes(WAITING_BYTES_MAX // 4)
+    for number in range(3):
+        made.publish("a.1", f"P{number}", "t/x", payload)
+    assert "Forward" not in kinds(made)
+    made.publish("a.1", "P3", "t/x", payload)
+    assert kinds(made)["Forward"] == 1, "that of the publisher with whom it became too much"
+    made.publish("a.1", "P4", "t/x", b"small")
+    assert "Forward" not in kinds(made)
+    made.advance(SECOND)
+    assert kinds(made)["Forward"] == 4
+    assert made.peers["a.1"].region.pending.overflows == 1
+
+
+def test_numbers_that_come_again_are_not_given_while_somebody_has_them() -> None:
+    made = federation("a", 2)
+    numbers = made.peers["a.0"].ids
+    before = numbers.allocated
+    made.publish("a.0", "old", "t/x")
+    made.settle()
+    used = numbers.allocated - before
+    numbers.allocated += HOSTED_MAX - used  # so many questions and publishers later
+    made.publish("a.0", "new", "u/x")
+    made.settle()
+    records = list(made.peers["a.0"].region.advertisements)
+    given = [number for each in records for number in (each.advertise.adv, each.publisher.number)]
+    assert len(set(given)) == 4
+    made.subscribe("a.1", 1, "#")
+    made.settle()
+    came(made)
+    made.publish("a.0", "old", "t/x")
+    made.publish("a.0", "new", "u/x")
+    made.settle()
+    assert came(made) == ["a.1", "a.1"]
+
+
+def test_a_client_with_many_prefixes_is_advertised_for_everything() -> None:
+    made = federation("a", 2)
+    for number in range(ADVERTISEMENTS_PER_CLIENT_MAX + 20):
+        made.publish("a.0", "P", f"p/{number}/x")
+    made.settle()
+    advertised = [message.topic_filter.text for _, _, message in made.sent if isinstance(message, Advertise)]
+    assert len(advertised) == ADVERTISEMENTS_PER_CLIENT_MAX + 1
+    assert advertised[-1] == "#"
+
+
+def test_an_advertisement_without_events_ends() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    kinds(made)
+    made.advance(4 * MINUTE)
+    made.publish("a.0", "P", "t/x")
+    made.advance(4 * MINUTE)
+    assert "Unadvertise" not in kinds(made)
+    made.advance(3 * MINUTE)
+    assert kinds(made)["Unadvertise"] == 1
+    assert made.peers["a.1"].region.secondary.of("a.0") == ()
+    assert len(made.peers["a.0"].region.advertisements) == 0
+    assert made.peers["a.0"].timers.next_due() is None, "a gateway at rest has no timers"
+
+
+def test_topics_that_begin_with_a_dollar_stay_at_home() -> None:
+    made = federation("a-b", 2)
+    made.subscribe("a.0", 1, "$SYS/#")
+    made.publish("b.0", "P", "$SYS/x")
+    made.query_retained("b.0", 2, "$SYS/#")
+    made.unsubscribe("a.0", 1)
+    made.settle()
+    assert kinds(made) == {}
+
+
+# -- cluster bits -----------------------------------------------------------------------------------------------------
+
+
+def test_a_subscriber_who_comes_back_within_a_second_is_not_missed() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    kinds(made)
+    for number in range(2, 12):
+        made.unsubscribe("a.1", number - 1)
+        made.settle()
+        made.advance(SECOND // 2)
+        made.subscribe("a.1", number, "t/#")
+        made.settle()
+    assert kinds(made) == {}
+    made.unsubscribe("a.1", 11)
+    made.advance(SECOND)
+    assert kinds(made) == {"ClusterBits": 1, "ClusterBitsAck": 1}
+
+
+def test_an_older_word_does_not_undo_a_newer_one() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    (record,) = made.peers["a.0"].region.advertisements
+    assert record.targets == 0b10
+    newest = record.numbers[1]
+    stale = ClusterBits((record.advertise.adv,), 1, newest - 1, False, None)
+    effects = made.peers["a.0"].received("a.1", stale, made.now)
+    assert record.targets == 0b10
+    assert [effect.message for effect in effects if isinstance(effect, SendMessage)] == [ClusterBitsAck(1, newest - 1)]
+
+
+def test_what_a_host_has_not_confirmed_is_said_again() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    made.lossy_links.add(("a.0", "a.1"))  # confirmations are lost
+    kinds(made)
+    made.subscribe("a.1", 1, "t/#")
+    made.settle()
+    made.advance(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 3
+    made.cut("a.0", "a.1")
+    made.lossy_links.clear()
+    kinds(made)
+    made.advance(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 0
+    made.connect("a.0", "a.1")
+    made.settle()
+    assert kinds(made)["ClusterBits"] == 1
+    made.advance(5 * SECOND)
+    assert kinds(made)["ClusterBits"] == 0
+
+
+@pytest.mark.parametrize(("options", "copies"), [(DEFAULT_OPTIONS, 0), (replace(DEFAULT_OPTIONS, is_precise=False), 1)])
+def test_a_cluster_says_what_it_wants_of_a_publisher(options: FederationOptions, copies: int) -> None:
+    made = federation("a", 2, options)
+    made.subscribe("a.1", 1, "t/#", Filter.parse("v > 5").predicates)
+    made.publish("a.0", "P", "t/x", b'{"v": 1}')
+    made.settle()
+    assert kinds(made)["Forward"] == copies
+    made.publish("a.0", "P", "t/x", b'{"v": 6}')
+    assert kinds(made)["Forward"] == 1
+
+
+def test_too_many_different_interests_become_one_in_everything() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x", b'{"v": 1}')
+    for number in range(9):
+        made.subscribe("a.1", number, "t/#", Filter.parse(f"v = {number}").predicates)
+    made.settle()
+    (record,) = made.peers["a.0"].region.advertisements
+    assert record.covering == {}
+    assert record.targets == 0b10
+
+
+def test_who_passes_on_what_an_earlier_run_said_hears_that_it_does_not_hold() -> None:
+    made = federation("a-b", 2)
+    made.cut("b.0", "b.1")
+    made.advance(2 * SECOND)
+    made.kill("a.1")
+    made.advance(2 * SECOND)
+    assert made.peers["a.0"].gossip.link_state.next_hop("b.1") is None
+    made.restart("b.0")
+    made.settle()
+    made.connect("b.0", "b.1")
+    made.settle()
+    assert made.peers["a.0"].gossip.link_state.next_hop("b.1") == "b.0", "nobody but b.0 could tell"

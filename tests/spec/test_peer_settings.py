@@ -1,0 +1,262 @@
+"""The settings of peers, and how peers are dialled: what is accepted, and what is refused with which words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli.check import command as check
+from edgebroker.cli.links import link_lines
+from edgebroker.federation.options import DEFAULT_OPTIONS
+from edgebroker.names import Address
+from edgebroker.runtime.peers.connection import DialError, dial
+from edgebroker.runtime.peers.membership import load_membership, prepare_change
+from edgebroker.runtime.settings import Settings, SettingsRefused
+
+TOPOLOGY = """
+[federation]
+name = "plant"
+[factor]
+tree = "a"
+[[site]]
+name = "here"
+[[site]]
+name = "there"
+[[gateway]]
+name = "gw-here"
+site = "here"
+address = "127.0.0.1:7884"
+[[gateway]]
+name = "gw-there"
+site = "there"
+address = "127.0.0.1:7885"
+"""
+NEW_SITE = """
+[[site]]
+name = "yonder"
+[[gateway]]
+name = "gw-yonder"
+site = "yonder"
+address = "127.0.0.1:7886"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of gw-here."""
+    path = tmp_path / "topology.toml"
+    path.write_text(TOPOLOGY)
+    return Settings.defaults().overridden(topology=path, name="gw-here")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("port = 7884", "overlay.port: does nothing without topology; name the topology file, or leave the line out"),
+        (
+            'topology = "t"\ntls_key = "k"',
+            "overlay.tls_key: stands without tls_certificate; tls_certificate, tls_key, tls_ca go together",
+        ),
+        (
+            'topology = "t"\ntls_certificate = "c"\ntls_key = "k"',
+            "stands without tls_ca; tls_certificate, tls_key, tls_ca go together",
+        ),
+        (
+            'topology = "t"\ntls_crl = "c"',
+            "overlay.tls_crl: does nothing without tls_certificate; set tls_certificate, tls_key, tls_ca, or leave the",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:
+    with pytest.raises(SettingsRefused) as refused:
+        Settings.parse(f"[overlay]\n{text}\n", "f.toml", Path())
+    assert told in str(refused.value)
+
+
+def test_a_gateway_takes_part_as_its_settings_say(settings: Settings) -> None:
+    asked = Settings.parse('[overlay]\ntopology = "t"\nrouting = "dynamic"\nlease_s = 259200\n', "f.toml", Path())
+    overlay = replace(asked.overlay, topology=settings.overlay.topology)
+    options = load_membership(replace(settings, overlay=overlay)).options
+    assert (options.is_dynamic, options.lease_s) == (True, 259_200)
+    assert load_membership(settings).options == DEFAULT_OPTIONS
+
+
+def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, settings: Settings) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('[node]\nname = "gw-nowhere"\n[overlay]\ntopology = "topology.toml"\n')
+    assert "none is called 'gw-nowhere'" in CliRunner().invoke(check, [str(file)]).output
+    file.write_text(
+        '[node]\nname = "gw-here"\n[overlay]\ntopology = "topology.toml"\n'
+        'tls_certificate = "c.crt"\ntls_key = "c.key"\ntls_ca = "ca.crt"\n'
+    )
+    refused = CliRunner().invoke(check, [str(file)])
+    assert refused.exit_code == 2
+    assert "overlay.tls_certificate: " in refused.output
+    assert "c.crt cannot be read: No such file" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("text", "is_new_run", "lines"),
+    [
+        (
+            TOPOLOGY.replace("7885", "7999"),
+            False,
+            ["topology: gateway gw-there has address 127.0.0.1:7999, had 127.0.0.1:7885"],
+        ),
+        (
+            TOPOLOGY.replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n'),
+            True,
+            ["topology: site there has another uplink: metered, 1000 ms, had wan, 2 ms"],
+        ),
+        (TOPOLOGY + NEW_SITE, True, ["topology: site yonder is new", "topology: gateway gw-yonder is new"]),
+    ],
+)
+def test_a_new_topology_holds_at_once(settings: Settings, text: str, is_new_run: bool, lines: list[str]) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    before = load_membership(settings)
+    path.write_text(text)
+    change = prepare_change(before, settings)
+    assert list(change.lines) == lines
+    assert change.is_new_run == is_new_run
+    assert change.membership.topology is not before.topology
+
+
+ROW = (
+    TOPOLOGY.replace('"a"', '["a-b-c"]')
+    .replace(
+        '[[gateway]]\nname = "gw-there"',
+        """[[gateway]]
+name = "gw-far"
+site = "here"
+positions = ["c", "b"]
+address = "127.0.0.1:7887"
+[[gateway]]
+name = "gw-there\"""",
+    )
+    .replace(
+        'site = "here"\naddress = "127.0.0.1:7884"',
+        """site = "here"
+positions = ["a"]
+address = "127.0.0.1:7884\"""",
+    )
+)
+NEW_MIDDLE = """
+[[gateway]]
+name = "gw-middle"
+number = 3
+site = "here"
+positions = ["b"]
+address = "127.0.0.1:7888"
+"""
+
+
+def test_who_has_no_peer_any_more_that_it_had_keeps_the_topology(settings: Settings) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    path.write_text(ROW)
+    before = load_membership(settings)
+    path.write_text(ROW.replace('["c", "b"]', '["c"]') + NEW_MIDDLE)
+    change = prepare_change(before, settings)
+    assert change.lines == (
+        f"topology: gw-far is no peer of this gateway any more in {path}: it holds after a restart",
+    )
+    assert change.membership.topology is before.topology
+    assert not change.is_new_run
+
+
+def test_what_running_gateways_cannot_take_is_refused(settings: Settings) -> None:
+    before = load_membership(settings)
+    assert settings.overlay.topology is not None
+    settings.overlay.topology.write_text(TOPOLOGY.replace('name = "gw-there"', 'name = "gw-there"\nnumber = 7'))
+    with pytest.raises(SettingsRefused, match="gateway gw-there has number 7, had 1; a federation takes that only if"):
+        prepare_change(before, settings)
+
+
+class Caller(asyncio.Protocol):
+    """Somebody who dials."""
+
+
+@pytest.fixture
+def closed() -> Iterator[Address]:
+    """Where nobody listens: the port is taken, and stays silent."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield Address("127.0.0.1", taken.getsockname()[1])
+
+
+def test_addresses_are_dialled_one_after_the_other(closed: Address) -> None:
+    async def reach() -> int:
+        came = asyncio.Event()
+        server = await asyncio.get_running_loop().create_server(lambda: Answerer(came), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        await dial([closed, Address("127.0.0.1", port)], Caller, None)
+        await came.wait()
+        server.close()
+        return 1
+
+    assert asyncio.run(reach())
+
+
+class Answerer(asyncio.Protocol):
+    """Somebody who is dialled."""
+
+    def __init__(self, came: asyncio.Event) -> None:
+        self._came = came
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._came.set()
+
+
+def test_if_nobody_answers_it_is_said_of_each_address_why(closed: Address) -> None:
+    with pytest.raises(DialError) as no_answer:
+        asyncio.run(dial([closed, Address("no-such-host.invalid", 1)], Caller, None))
+    first, second = str(no_answer.value).split("; ")
+    assert first.startswith(f"{closed}: ")
+    assert second.startswith("no-such-host.invalid:1: ")
+
+
+def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
+    row = {
+        "peer": "gw-there", "up": False, "refused": True, "reason": "the topologies differ", "congested": False,
+        "links": ["aLink", "iLink a"], "round_trip_ms": None, "offset_ms": None, "waiting": 12, "waiting_bytes": 2048,
+        "dropped": {"queue_full": 3}, "congestion_index": 24.0,
+        "routes": {"interests": 7, "publishers": 5, "publishers_wanted": 2},
+    }  # fmt: skip
+    crowd = {"at": "gw-here", "for": "gw-there"}
+    found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row], "crowded": [crowd]}
+    *_, line, reason, crowded = link_lines(json.loads(json.dumps(found)))
+    assert (
+        line.split()
+        == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
+    )
+    assert reason == "gw-there: the topologies differ"
+    assert crowded == "gw-there: too much waits for it at gw-here; what it wants is refused until there is room"
+
+
+@pytest.mark.parametrize(
+    ("links", "routes", "said"),
+    [
+        (["aLink"], {"interests": None, "publishers": None, "publishers_wanted": None}, "anything"),
+        (["iLink a"], {"interests": None, "publishers": 3, "publishers_wanted": 0}, "0 of 3 publishers"),
+        (["iLink b"], {"interests": None, "publishers": None, "publishers_wanted": None}, "-"),
+    ],
+)
+def test_what_a_peer_is_sent_is_told_by_its_links(links: list[str], routes: dict[str, Any], said: str) -> None:
+    row = {
+        "peer": "p", "up": True, "refused": False, "reason": "", "congested": True, "links": links,
+        "round_trip_ms": 1.0, "offset_ms": 0.5, "waiting": 0, "waiting_bytes": 0, "dropped": {},
+        "congestion_index": 0.0, "routes": routes,
+    }  # fmt: skip
+    (*_, line) = link_lines({"name": "g", "federation": "f", "tls": False, "links": [row], "crowded": []})
+    assert f"congested  {', '.join(links)}" in line
+    assert re.split(" {2,}", line)[-2:] == [said, "-"]
