@@ -19,6 +19,8 @@ from edgebroker.runtime.http.server import (
     text_response,
 )
 
+from ..support.http_transport import RecordingTransport
+
 REQUEST = b"GET /health?a=b HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-Long: " + b"v" * 200 + b"\r\n\r\n"
 PIECES = (b"GET", b" ", b"/", b"?", b"%", b"HTTP/1.1", b"HTTP/1.0", b"\r\n", b"\n", b":", b"Host: localhost", b"\0")
 MORE = (
@@ -31,31 +33,6 @@ MORE = (
     b"HEAD",
     b"x" * 9_000,
 )
-
-
-class Line(asyncio.Transport):
-    """The other end of a socket: keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said = b""
-        self.is_over = False
-
-    def write(self, data: Any) -> None:
-        assert not self.is_over, "nothing is said after good-bye"
-        self.said += data
-
-    def write_eof(self) -> None:
-        self.is_over = True
-
-    def abort(self) -> None:
-        self.is_over = True
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 async def answer(target: str) -> HttpResponse:
@@ -87,7 +64,7 @@ def test_any_bytes_are_answered_once_or_waited_for(chance: random.Random) -> Non
         server = HttpServer(answer, request_s=600, answer_s=600)
         answered = 0
         for _ in range(3_000):
-            said, line, visit = make(chance), Line(), HttpConnection(server)
+            said, line, visit = make(chance), RecordingTransport(), HttpConnection(server)
             visit.connection_made(line)
             at = 0
             while at < len(said):
@@ -110,7 +87,7 @@ def test_any_bytes_are_answered_once_or_waited_for(chance: random.Random) -> Non
 
 
 def test_who_hangs_up_while_we_answer_is_no_trouble() -> None:
-    class Gone(Line):
+    class Gone(RecordingTransport):
         def write_eof(self) -> None:
             raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
 
@@ -133,7 +110,7 @@ def test_who_hangs_up_while_we_answer_is_no_trouble() -> None:
 @pytest.mark.parametrize("said", [b"", b"GET /health HT", REQUEST[:-2]])
 def test_a_request_that_does_not_come_is_given_up(said: bytes) -> None:
     async def story() -> None:
-        server, line = HttpServer(answer, request_s=0.01), Line()
+        server, line = HttpServer(answer, request_s=0.01), RecordingTransport()
         visit = HttpConnection(server)
         visit.connection_made(line)
         visit.data_received(said)
@@ -148,7 +125,7 @@ def test_a_storm_of_connections_holds_few_of_them() -> None:
     """Each that is told that there are too many is open until it hangs up; so from the 65th on nothing is said."""
 
     async def story() -> None:
-        server, lines = HttpServer(answer), [Line() for _ in range(100)]
+        server, lines = HttpServer(answer), [RecordingTransport() for _ in range(100)]
         for line in lines:
             visit = HttpConnection(server)
             visit.connection_made(line)
@@ -168,7 +145,7 @@ def test_an_answer_that_is_not_taken_is_given_up() -> None:
         raise AssertionError
 
     async def story() -> None:
-        server, line = HttpServer(slow, answer_s=0.01), Line()
+        server, line = HttpServer(slow, answer_s=0.01), RecordingTransport()
         visit = HttpConnection(server)
         visit.connection_made(line)
         visit.data_received(REQUEST)
@@ -187,7 +164,7 @@ def test_a_page_with_a_bug_is_told_and_answered() -> None:
     async def story() -> None:
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-        line = Line()
+        line = RecordingTransport()
         visit = HttpConnection(HttpServer(bug))
         visit.connection_made(line)
         visit.data_received(REQUEST)
@@ -202,7 +179,7 @@ def test_a_page_with_a_bug_is_told_and_answered() -> None:
 def test_a_crowd_is_refused() -> None:
     async def story() -> None:
         server = HttpServer(answer)
-        lines = [Line() for _ in range(CONNECTIONS_MAX + 1)]
+        lines = [RecordingTransport() for _ in range(CONNECTIONS_MAX + 1)]
         for line in lines:
             HttpConnection(server).connection_made(line)
         assert [line.said[:12] for line in lines] == [b""] * CONNECTIONS_MAX + [b"HTTP/1.1 503"]
@@ -227,7 +204,7 @@ def test_a_stream_waits_for_its_reader_and_ends_with_it() -> None:
         async def page(_: str) -> HttpResponse:
             return HttpResponse(HTTPStatus.OK, "text/plain", parts())
 
-        line = Line()
+        line = RecordingTransport()
         visit = HttpConnection(HttpServer(page))
         visit.connection_made(line)
         visit.data_received(REQUEST)

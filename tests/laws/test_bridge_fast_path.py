@@ -22,7 +22,7 @@ from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PubAck
 from edgebridge.wire.properties import Properties, Property
 from edgebroker.instants import SECOND
 
-from ..spec.test_bridge_poison import Nothing
+from ..support.open_bridge import ForgetfulSession
 
 RULES = (
     "a/# out 2 retain=false",
@@ -50,7 +50,7 @@ def spliced(dialect: Dialect, granted: Properties, shaper_options: ShaperOptions
     """A bridge that is open at both ends, and has said what it says first."""
     bridge = Bridge(
         replace(OPTIONS[dialect], shaper_options=shaper_options),
-        Nothing(),
+        ForgetfulSession(),
         lambda: 0,
     )
     bridge.start(0)
@@ -115,7 +115,7 @@ def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: lis
 
 def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
     """A remote that kept our session sends what waited there at once."""
-    bridge = Bridge(OPTIONS[V5], Nothing(), lambda: 0)
+    bridge = Bridge(OPTIONS[V5], ForgetfulSession(), lambda: 0)
     bridge.start(0)
     bridge.take_commands()
     bridge.on_local_open(0)
@@ -140,7 +140,7 @@ def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:
 def test_what_neither_end_took_any_more_is_counted() -> None:
     """QoS 0, each at the place where it waits when a connection ends: nobody else has it, and each is one lost."""
     said = [encode_packet(Publish("b/1", b"x", qos, packet_id=qos), V5) for qos in (0, 1, 0)]
-    waits = Bridge(OPTIONS[V5], Nothing(), lambda: 0)
+    waits = Bridge(OPTIONS[V5], ForgetfulSession(), lambda: 0)
     waits.start(0)
     waits.on_local_open(0)
     waits.fire(0)

@@ -23,7 +23,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Disconnect, PingResp, Publish
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 
-from ..spec.test_bridge_poison import Nothing
+from ..support.open_bridge import ForgetfulSession
 
 RUNS = 150
 STEPS = 120
@@ -58,7 +58,7 @@ class AccountedBridge:
         options = BridgeOptions(
             "x", "up", [parse_rule(rule) for rule in RULES], self.dialect, identity="here", remote_alias="t:1883"
         )
-        self.bridge = Bridge(replace(options, shaper_options=chance.choice(SHAPERS)), Nothing(), lambda: 0)
+        self.bridge = Bridge(replace(options, shaper_options=chance.choice(SHAPERS)), ForgetfulSession(), lambda: 0)
         self.out, self.into = Line(), Line()
         self.has_local_end = self.has_line = self.is_greeted = False
         self.orders: list[BridgeCommand] = []

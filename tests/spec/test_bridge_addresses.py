@@ -12,11 +12,11 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Disconnect
 from edgebridge.wire.reasons import ReasonCode
 
-from .test_bridge_poison import Nothing
+from ..support.open_bridge import ForgetfulSession
 
 
 def greeting(dialect: Dialect = V5) -> Bridge:
-    bridge = Bridge(BridgeOptions("x", "up", [], dialect), Nothing(), lambda: 0)
+    bridge = Bridge(BridgeOptions("x", "up", [], dialect), ForgetfulSession(), lambda: 0)
     bridge.start(0)
     dial(bridge)
     return bridge

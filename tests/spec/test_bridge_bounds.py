@@ -23,7 +23,7 @@ from edgebroker.runtime.bridges.plan import is_global
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.toml import toml_value
 
-from .test_bridge_poison import Nothing
+from ..support.open_bridge import ForgetfulSession
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_remote_that_does_not_wait_for_answers_is_left() -> None:
     ends.capabilities = RemoteCapabilities(V311)
     guard = LoopDetector(options, rules)
     guard.begin(ends.capabilities)
-    inbound = InboundFlow(ends, rules, guard, BridgeCounters(), options, Nothing())
+    inbound = InboundFlow(ends, rules, guard, BridgeCounters(), options, ForgetfulSession())
     payload = bytes(1 << 20)
     sent = 0
     while not inbound.full_reason and sent < 100:
@@ -99,7 +99,7 @@ def test_quotes_in_a_text_are_not_escaped_where_single_quotes_can_hold_them() ->
 
 def test_what_a_remote_says_is_shown_on_one_line_and_moves_no_cursor() -> None:
     said = {Property.REASON_STRING: "no\x1b[2J\nup: all is well"}
-    bridge = Bridge(BridgeOptions("x", "up", []), Nothing(), lambda: 0)
+    bridge = Bridge(BridgeOptions("x", "up", []), ForgetfulSession(), lambda: 0)
     bridge.start(0)
     bridge.fire(0)
     bridge.on_connected(0)

@@ -12,7 +12,7 @@ from edgebroker.cli.check import command as check
 from edgebroker.runtime.bridges.bridges import BridgeManager, BridgeNameTaken
 from edgebroker.runtime.gateway import Gateway
 
-from .test_bridge_unusable import BRIDGE, SAME, House
+from ..support.restarted_gateway import BRIDGE, SAME, RestartedGateway
 
 CLASH = "client_id is 'c', as that of {} to the same address"
 OTHER = BRIDGE.format("z")  # there is always one
@@ -27,7 +27,7 @@ def aside(bridge_manager: BridgeManager) -> list[str]:
 
 
 def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(OTHER)
     house.added.write_text(SAME.format("b"))
 
@@ -64,7 +64,7 @@ def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path
 
 
 def test_one_that_goes_on_as_before_is_in_the_way_too(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(SAME.format("b"))
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
@@ -79,7 +79,7 @@ def test_one_that_goes_on_as_before_is_in_the_way_too(tmp_path: Path) -> None:
 
 
 def test_what_an_operator_resumed_runs_and_what_was_paused_does_not(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(SAME.format("a") + "paused = true\n")
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
@@ -109,7 +109,7 @@ def test_what_an_operator_resumed_runs_and_what_was_paused_does_not(tmp_path: Pa
 
 @pytest.mark.parametrize("by", ["add", "resume"])
 def test_who_came_while_a_reload_was_prepared_goes_on(tmp_path: Path, by: str) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(OTHER, SAME.format("p") + "paused = true\n")
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
@@ -131,7 +131,7 @@ def test_who_came_while_a_reload_was_prepared_goes_on(tmp_path: Path, by: str) -
     ("paused", "code"), [("", 2), ('{"b": {"paused": true}}', 0), ('{"b": {}}', 2), ("[3]", 2), ('{"b": 3}', 2)]
 )
 def test_check_sees_them_unless_one_is_paused(tmp_path: Path, paused: str, code: int) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(SAME.format("a"))
     house.added.write_text(SAME.format("b"))
     if paused:

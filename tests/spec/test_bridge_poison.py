@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,67 +12,15 @@ from edgebridge.bridge.options import BridgeOptions
 from edgebridge.bridge.remote_end import KEPT_BYTES_MAX, TRUNCATED, BoundedFramer
 from edgebridge.bridge.rules import parse_rule
 from edgebridge.frontend.handlers.publish_admission import MessageTooLarge
-from edgebridge.session.session import BridgeSyncState
-from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
-from edgebridge.wire.framing import Framer
-from edgebridge.wire.packets import ConnAck, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.packets import ConnAck, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 
+from ..support.open_bridge import ForgetfulSession, decoded
+
 SIZE = 300
-
-
-class Nothing:
-    """A front end that remembers nothing."""
-
-    sync_state = BridgeSyncState.NOT_CONNECTED
-
-    def is_known(self) -> bool:
-        return False
-
-    def subscribed(self) -> Sequence[str]:
-        return ()
-
-    def received(self) -> Sequence[int]:
-        return ()
-
-    def mark_in_doubt(self, now: int) -> None:
-        pass
-
-    def clear_doubt(self, now: int) -> None:
-        pass
-
-    def retransmit_released(self, now: int) -> int:
-        return 0
-
-    def is_sending_retained(self) -> bool:
-        return False
-
-    def begin_retained_sync(self, now: int) -> None:
-        pass
-
-    def complete_retained_sync(self, now: int) -> None:
-        pass
-
-    def oldest(self) -> tuple[int, str, int] | None:
-        return None
-
-    def can_retain(self, topic: str, size: int) -> bool:
-        return True
-
-    def window(self) -> int:
-        return 1_000
-
-    def unix_us(self, now: int) -> int:
-        return now
-
-    def is_too_old(self, packet_id: int, now: int) -> bool:
-        return False
-
-    def free_packet_ids(self, count: int) -> Sequence[int]:
-        return range(1, count + 1)
 
 
 def opened(dialect: Dialect, *rules: str, **more: object) -> Bridge:
@@ -89,7 +35,7 @@ def opened(dialect: Dialect, *rules: str, **more: object) -> Bridge:
         remote_alias="there:1",
         **more,  # type: ignore[arg-type]
     )
-    bridge = Bridge(options, Nothing(), lambda: 0)
+    bridge = Bridge(options, ForgetfulSession(), lambda: 0)
     bridge.start(0)
     bridge.fire(0)
     bridge.on_connected(0)
@@ -98,12 +44,6 @@ def opened(dialect: Dialect, *rules: str, **more: object) -> Bridge:
     bridge.take_remote_output(0)
     bridge.take_local_output()
     return bridge
-
-
-def read(packets: Sequence[bytes], dialect: Dialect) -> list[Packet]:
-    framer = Framer(1 << 20)
-    framer.feed(b"".join(packets))
-    return [decode_packet(*frame, dialect) for frame in iter(framer.next_frame, None)]
 
 
 def bad(dialect: Dialect, topic: bytes, payload: bytes, qos: int = 1) -> bytes:
@@ -136,8 +76,10 @@ def test_what_can_never_be_taken_is_finished(name: str, chunk: int, dialect: Dia
     for at in range(0, len(stream), chunk):
         bridge.receive_remote(stream[at : at + chunk], 1)
     assert bridge.state is BridgeState.OPEN
-    assert read(bridge.take_remote_output(1), dialect) == [PubAck(7, reason if dialect is V5 else 0)]
-    assert [packet.packet_id for packet in read(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [8]
+    assert decoded(bridge.take_remote_output(1), dialect) == [PubAck(7, reason if dialect is V5 else 0)]
+    assert [packet.packet_id for packet in decoded(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [
+        8
+    ]
     assert bridge.inbound_counters.described()["dropped"] == {cause: 1}
     warnings = bridge.take_warnings()
     assert len(warnings) == 1, warnings
@@ -149,14 +91,17 @@ def test_at_qos_2_the_handshake_is_finished_too() -> None:
     bridge = opened(V311)
     bridge.receive_remote(bad(V311, b"t", bytes(5_000), 2), 1)
     bridge.receive_remote(encode_packet(PubRel(7), V311), 1)
-    assert read(bridge.take_remote_output(1), V311) == [PubRec(7), PubComp(7)]
+    assert decoded(bridge.take_remote_output(1), V311) == [PubRec(7), PubComp(7)]
 
 
 def test_control_characters_in_a_property_are_not_handed_on() -> None:
     bridge = opened(V5)
     foul: Properties = {Property.USER_PROPERTY: [("a", "1"), ("b", "2\n")]}
     bridge.receive_remote(encode_packet(Publish("t", b"", 1, packet_id=1, properties=foul), V5), 1)
-    assert (read(bridge.take_local_output(), V5), read(bridge.take_remote_output(1), V5)) == ([], [PubAck(1, 0x80)])
+    assert (decoded(bridge.take_local_output(), V5), decoded(bridge.take_remote_output(1), V5)) == (
+        [],
+        [PubAck(1, 0x80)],
+    )
     assert bridge.inbound_counters.described()["dropped"] == {"invalid": 1}
 
 
@@ -168,12 +113,12 @@ def test_what_our_front_end_refuses_for_good_is_finished_and_the_next_comes(reas
     for ack in (PubAck(1, reason), PubAck(2)):
         bridge.receive_local(encode_packet(ack, V5), 1)
     assert bridge.state is BridgeState.OPEN
-    assert read(bridge.take_remote_output(1), V5) == [PubAck(1, reason), PubAck(2)]
+    assert decoded(bridge.take_remote_output(1), V5) == [PubAck(1, reason), PubAck(2)]
     assert bridge.inbound_counters.described()["dropped"] == {"refused": 1}
 
 
 def test_a_message_of_no_use_to_an_absent_remote_is_counted_only_if_it_is_lost() -> None:
-    bridge = Bridge(BridgeOptions("x", "up", [parse_rule("#")]), Nothing(), lambda: 0)
+    bridge = Bridge(BridgeOptions("x", "up", [parse_rule("#")]), ForgetfulSession(), lambda: 0)
     bridge.start(0)
     bridge.on_local_open(0)
     for packet_id, qos in enumerate((1, 2, 0), 1):
@@ -185,7 +130,7 @@ def test_each_message_that_waited_since_before_there_were_conditions_is_asked_fo
     bridge = opened(V5, 't out 1 "" hot/ where x > 1', 't out 1 "" all/')
     for x in (1, 2, 1):
         bridge.receive_local(encode_packet(Publish("t", b'{"x": %d}' % x, 1, packet_id=x), V5), 1)
-    sent = [packet.topic for packet in read(bridge.take_remote_output(1), V5) if isinstance(packet, Publish)]
+    sent = [packet.topic for packet in decoded(bridge.take_remote_output(1), V5) if isinstance(packet, Publish)]
     assert sent == ["all/t", "hot/t", "all/t"]
 
 
@@ -194,10 +139,10 @@ def test_a_topic_alias_that_nobody_announced_stands_for_nothing() -> None:
     alias = {Property.TOPIC_ALIAS: 1}
     bridge.receive_remote(encode_packet(Publish("t", b"1", 1, packet_id=1, properties=dict(alias)), V5), 1)
     bridge.receive_remote(encode_packet(Publish("", b"2", 1, packet_id=2, properties=dict(alias)), V5), 1)
-    [first] = read(bridge.take_local_output(), V5)
+    [first] = decoded(bridge.take_local_output(), V5)
     assert isinstance(first, Publish)
     assert (first.topic, Property.TOPIC_ALIAS in first.properties) == ("here/t", False)
-    assert read(bridge.take_remote_output(1), V5) == [PubAck(2, 0x80)]
+    assert decoded(bridge.take_remote_output(1), V5) == [PubAck(2, 0x80)]
     assert bridge.inbound_counters.described()["dropped"] == {"invalid": 1}
 
 
@@ -205,7 +150,7 @@ def test_where_nothing_is_retained_messages_come_without_that() -> None:
     bridge = opened(V5, retains=False)
     for packet_id in (1, 2):  # the long way and the short one
         bridge.receive_remote(encode_packet(Publish("t", b"1", 1, True, packet_id=packet_id), V5), 1)
-    assert [packet.retain for packet in read(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [
+    assert [packet.retain for packet in decoded(bridge.take_local_output(), V5) if isinstance(packet, Publish)] == [
         False,
         False,
     ]

@@ -10,89 +10,13 @@ from edgebridge.bridge.endpoints import BridgeCommand
 from edgebridge.bridge.options import BridgeOptions
 from edgebridge.bridge.rules import parse_rule
 from edgebridge.bridge.shaper import ShaperOptions
-from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
-from edgebridge.wire.encode import PING_REQ, encode_packet
-from edgebridge.wire.framing import Framer
-from edgebridge.wire.packets import ConnAck, Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from edgebridge.wire.encode import PING_REQ
+from edgebridge.wire.packets import Disconnect, Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Property
-from edgebroker.instants import HOUR, SECOND, Instant
+from edgebroker.instants import HOUR, SECOND
 
-from .test_bridge_poison import Nothing
-
-NOON = LocalTime(1, 12 * 60)
-RULES = ("out/# out 2", "in/# in 2")
-
-
-class Trip:
-    """A bridge with *shaper*, open at both ends at second 0, at noon; what it writes is kept with the second."""
-
-    def __init__(self, shaper_options: ShaperOptions, keep_alive_s: int = 0, rules: Sequence[str] = RULES) -> None:
-        made = [parse_rule(rule) for rule in rules]
-        options = BridgeOptions(
-            "x",
-            "up",
-            made,
-            keep_alive_s=keep_alive_s,
-            sends_origin=False,
-            identity="here",
-            shaper_options=shaper_options,
-        )
-        self.bridge = Bridge(options, Nothing(), lambda: 0)
-        self.now: Instant = 0
-        self.bridge.set_local_time(NOON, 0)
-        self.bridge.start(0)
-        self.orders: list[BridgeCommand] = []
-        self.said: list[tuple[Instant, bytes]] = []
-        self.connect()
-
-    def connect(self) -> None:
-        """Dial and greet, as often as it is wanted."""
-        while self.bridge.state != "open":
-            self.now = max(self.now, self.bridge.next_due() or self.now)
-            self.bridge.fire(self.now)
-            if BridgeCommand.DIAL in self.bridge.take_commands():
-                self.bridge.on_connected(self.now)
-                self.bridge.receive_remote(encode_packet(ConnAck(), V5), self.now)
-        self.bridge.on_local_open(self.now)
-        self.bridge.take_commands()
-        self.bridge.take_local_output()
-        self.bridge.take_remote_output(self.now)
-
-    def ours(self, *packets: Packet) -> None:
-        self.bridge.receive_local(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
-        self._write()
-
-    def theirs(self, *packets: Packet) -> None:
-        self.bridge.receive_remote(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
-        self._write()
-
-    def until(self, when: Instant) -> None:
-        """Let everything happen that is due before *when*."""
-        while (due := self.bridge.next_due()) is not None and due <= when:
-            assert due > self.now, "time goes on"
-            self.now = due
-            self.bridge.fire(due)
-            self._write()
-        self.now = when
-
-    def _write(self) -> None:
-        self.said += [(self.now, data) for data in self.bridge.take_remote_output(self.now)]
-
-    def sent(self) -> list[Packet]:
-        """What it has written to the remote, and forget it."""
-        said, self.said = self.said, []
-        return [packet for _, data in said for packet in read(data)]
-
-    def answered(self) -> list[Packet]:
-        """What it has told our front end."""
-        return read(b"".join(self.bridge.take_local_output()))
-
-
-def read(data: bytes) -> list[Packet]:
-    framer = Framer(1 << 20)
-    framer.feed(data)
-    return [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
+from ..support.open_bridge import NOON, RULES, ForgetfulSession, OpenBridge, decoded
 
 
 def messages(count: int, qos: int, size: int = 100) -> list[Packet]:
@@ -109,7 +33,7 @@ def numbers(packets: Sequence[Packet]) -> list[int]:
 
 
 def test_a_backlog_drains_at_the_rate_and_nothing_is_lost() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=1_000))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=1_000))
     trip.ours(*messages(100, 1))
     assert 10 <= len(trip.said) <= 11, "a second's worth is free, the greeting had its part of it"
     trip.until(5 * SECOND)
@@ -123,7 +47,7 @@ def test_a_backlog_drains_at_the_rate_and_nothing_is_lost() -> None:
 
 
 def test_answers_count_and_leave_half_of_the_rate() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=100))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(60, 1))
     for step in range(1, 201):  # 20 s with 400 bytes of answers in each
         trip.until(step * 100_000)
@@ -133,7 +57,7 @@ def test_answers_count_and_leave_half_of_the_rate() -> None:
 
 
 def test_messages_a_second() -> None:
-    trip = Trip(ShaperOptions(rate_messages_s=5))
+    trip = OpenBridge(ShaperOptions(rate_messages_s=5))
     trip.ours(*messages(30, 1))
     trip.until(2 * SECOND)
     assert 14 <= len(trip.said) <= 17
@@ -142,7 +66,7 @@ def test_messages_a_second() -> None:
 
 
 def test_what_waits_is_in_nobodys_way() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=100), keep_alive_s=10)
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=100), keep_alive_s=10)
     trip.ours(Publish("out/q", b"", 2, packet_id=9), *messages(20, 2))
     trip.theirs(PubRec(9), Publish("in/a", b"", 2, packet_id=1), PubAck(1))
     assert [type(packet) for packet in trip.answered()] == [PubRec, Publish, PubAck]
@@ -157,7 +81,7 @@ def test_what_waits_is_in_nobodys_way() -> None:
 
 
 def test_qos_0_waits_for_ten_seconds_of_the_rate_and_no_more() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=1_000))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=1_000))
     trip.ours(*messages(500, 0))
     dropped = trip.bridge.outbound_counters.dropped["rate"]
     assert 380 <= dropped <= 395, "11 went at once, and a little more than 100 wait"
@@ -170,7 +94,7 @@ def test_qos_0_waits_for_ten_seconds_of_the_rate_and_no_more() -> None:
 
 
 def test_time_to_live_goes_by_while_a_message_waits() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=100))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(4, 1, 200))
     for number, seconds in ((5, 3), (6, 60)):
         properties = {Property.MESSAGE_EXPIRY_INTERVAL: seconds}
@@ -185,7 +109,7 @@ def test_time_to_live_goes_by_while_a_message_waits() -> None:
 
 
 def test_what_the_remote_may_have_is_finished_whatever_its_time_to_live() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=100))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=100))
     trip.ours(*messages(4, 1, 200))
     trip.ours(Publish("out/b", b"5", 2, False, True, 5, {Property.MESSAGE_EXPIRY_INTERVAL: 3}))
     trip.until(20 * SECOND)
@@ -195,7 +119,7 @@ def test_what_the_remote_may_have_is_finished_whatever_its_time_to_live() -> Non
 
 
 def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() -> None:
-    trip = Trip(ShaperOptions(bytes_per_day=10_000))
+    trip = OpenBridge(ShaperOptions(bytes_per_day=10_000))
     daily_budget = trip.bridge.shaper.daily_budget
     begun = daily_budget.spent
     assert begun > 0, "greeting costs too"
@@ -225,7 +149,7 @@ def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() ->
 
 
 def test_qos_0_does_not_wait_over_night() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=1_000, bytes_per_day=2_000))
+    trip = OpenBridge(ShaperOptions(rate_bytes_s=1_000, bytes_per_day=2_000))
     trip.ours(*messages(50, 0))
     trip.until(20 * SECOND)
     assert trip.bridge.pacing_queue is not None
@@ -234,7 +158,9 @@ def test_qos_0_does_not_wait_over_night() -> None:
 
 
 def test_what_is_gathered_counts_towards_the_days_bytes() -> None:
-    trip = Trip(ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip = OpenBridge(
+        ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2")
+    )
     trip.ours(*messages(100, 1))
     assert not trip.said, "it is gathered"
     assert trip.bridge.shaper.is_budget_spent
@@ -245,7 +171,9 @@ def test_what_is_gathered_counts_towards_the_days_bytes() -> None:
 
 
 def test_a_batch_waits_over_night_if_other_bytes_took_its_place() -> None:
-    trip = Trip(ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2"))
+    trip = OpenBridge(
+        ShaperOptions(bytes_per_day=3_000), rules=("out/# out 1 batch_messages=500 batch_s=60", "in/# in 2")
+    )
     trip.ours(*messages(10, 1), *messages(1, 0))
     trip.theirs(Publish("in/a", bytes(3_000), 0))
     trip.until(HOUR)
@@ -262,10 +190,10 @@ NIGHT = ShaperOptions(schedule=(parse_span("22:00-06:00 open"), parse_span("00:0
 
 
 def test_outside_its_hours_a_bridge_hangs_up_and_dials_nobody() -> None:
-    trip = Trip(ShaperOptions(), keep_alive_s=10)
+    trip = OpenBridge(ShaperOptions(), keep_alive_s=10)
     bridge = trip.bridge = Bridge(
         BridgeOptions("x", "up", [parse_rule(rule) for rule in RULES], sends_origin=False, shaper_options=NIGHT),
-        Nothing(),
+        ForgetfulSession(),
         lambda: 0,
     )
     bridge.set_local_time(NOON, 0)
@@ -283,7 +211,7 @@ def test_outside_its_hours_a_bridge_hangs_up_and_dials_nobody() -> None:
     bridge.set_local_time(LocalTime(2, 6 * 60), trip.now)
     assert bridge.state == "closed"
     assert bridge.take_commands() == [BridgeCommand.HANG_UP, BridgeCommand.CLOSE]
-    assert [packet for data in bridge.take_remote_output(trip.now) for packet in read(data)] == [Disconnect()]
+    assert decoded(bridge.take_remote_output(trip.now), V5) == [Disconnect()]
     bridge.pause(trip.now)
     bridge.set_local_time(LocalTime(2, 22 * 60), trip.now)
     assert bridge.state == "paused", "an operator counts before the clock"
@@ -292,7 +220,9 @@ def test_outside_its_hours_a_bridge_hangs_up_and_dials_nobody() -> None:
 
 
 def test_the_rate_follows_the_schedule() -> None:
-    trip = Trip(ShaperOptions(rate_bytes_s=100, schedule=(parse_span("13:00-14:00 1000"), parse_span("14:00-15:00 0"))))
+    trip = OpenBridge(
+        ShaperOptions(rate_bytes_s=100, schedule=(parse_span("13:00-14:00 1000"), parse_span("14:00-15:00 0")))
+    )
     trip.ours(*messages(120, 1))
     trip.until(10 * SECOND)
     assert 10 <= len(trip.said) <= 12

@@ -20,12 +20,12 @@ from edgebridge.wire.properties import Property
 from edgebroker.runtime.bridges.state import STATE_FILE, BridgeStateFile
 from edgebroker.runtime.operator_log import Level, OperatorLog
 
-from .test_bridge_poison import Nothing, read
+from ..support.open_bridge import ForgetfulSession, decoded
 
 
 def greeted(session_present: bool) -> Bridge:
     options = BridgeOptions("x", "up", [parse_rule("new/# in"), parse_rule("stays in")])
-    bridge = Bridge(options, Nothing(), lambda: 0, {"old/#", "stays"})
+    bridge = Bridge(options, ForgetfulSession(), lambda: 0, {"old/#", "stays"})
     bridge.start(0)
     bridge.fire(0)
     bridge.on_connected(0)
@@ -39,7 +39,7 @@ def greeted(session_present: bool) -> Bridge:
     return bridge
 
 
-class Subscribed(Nothing):
+class Subscribed(ForgetfulSession):
     def is_known(self) -> bool:
         return True
 
@@ -52,7 +52,7 @@ def test_what_no_rule_wants_to_go_out_fills_the_queue_no_longer_though_the_remot
     bridge.start(0)
     assert bridge.take_commands() == [BridgeCommand.OPEN]
     bridge.on_local_open(0)
-    [gone] = [packet for packet in read(bridge.take_local_output(), V5) if isinstance(packet, Unsubscribe)]
+    [gone] = [packet for packet in decoded(bridge.take_local_output(), V5) if isinstance(packet, Unsubscribe)]
     assert gone.topic_filters == ["old/#"]
     bridge.receive_local(encode_packet(ConnAck(True), V5) + encode_packet(UnsubAck(gone.packet_id, [0]), V5), 0)
     assert bridge.take_commands() == [BridgeCommand.CLOSE]
@@ -61,7 +61,7 @@ def test_what_no_rule_wants_to_go_out_fills_the_queue_no_longer_though_the_remot
 def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_wants() -> None:
     bridge = greeted(True)
     assert bridge.requested_subscriptions == {"old/#", "stays", "new/#"}, "known before anything is written"
-    said = read(bridge.take_remote_output(0), V5)
+    said = decoded(bridge.take_remote_output(0), V5)
     [gone] = [packet for packet in said if isinstance(packet, Unsubscribe)]
     assert gone.topic_filters == ["old/#"]
     ids = [packet.packet_id for packet in said if isinstance(packet, Subscribe | Unsubscribe)]
@@ -73,14 +73,14 @@ def test_a_remote_that_kept_our_session_is_asked_no_longer_for_what_no_rule_want
 def test_one_that_forgot_us_has_nothing_to_forget() -> None:
     bridge = greeted(False)
     assert bridge.requested_subscriptions == {"stays", "new/#"}
-    assert not [packet for packet in read(bridge.take_remote_output(0), V5) if isinstance(packet, Unsubscribe)]
+    assert not [packet for packet in decoded(bridge.take_remote_output(0), V5) if isinstance(packet, Unsubscribe)]
 
 
 def test_who_leaves_for_good_ends_the_session_there() -> None:
     bridge = greeted(True)
     bridge.take_remote_output(1)
     assert bridge.remove(2)
-    assert read(bridge.take_remote_output(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]
+    assert decoded(bridge.take_remote_output(2), V5) == [Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 0})]
 
 
 def test_it_is_known_over_restarts(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_end_of_many_subscriptions_is_few_writes(tmp_path: Path, monkeypatch
 def test_who_hears_that_the_bridge_is_there_can_count_on_its_subscriptions() -> None:
     """The remote is asked later than usual where it was never met: a notification before that would be too early."""
     options = BridgeOptions("x", "up", [parse_rule("new/# in")], notification_topic="here/up")
-    bridge = Bridge(options, Nothing(), lambda: 0)
+    bridge = Bridge(options, ForgetfulSession(), lambda: 0)
     bridge.start(0)
     bridge.fire(0)
     bridge.on_connected(0)
@@ -144,4 +144,4 @@ def test_who_hears_that_the_bridge_is_there_can_count_on_its_subscriptions() -> 
     bridge.receive_remote(encode_packet(ConnAck(), V5), 0)
     bridge.on_local_open(0)
     bridge.receive_local(encode_packet(ConnAck(), V5), 0)
-    assert [type(packet) for packet in read(bridge.take_remote_output(0), V5)] == [Subscribe, Publish]
+    assert [type(packet) for packet in decoded(bridge.take_remote_output(0), V5)] == [Subscribe, Publish]

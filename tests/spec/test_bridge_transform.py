@@ -32,8 +32,7 @@ from edgebridge.wire.properties import Property
 from edgebroker.cbor import encode_cbor
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
-from .test_bridge_poison import Nothing
-from .test_bridge_shaper import Trip
+from ..support.open_bridge import ForgetfulSession, OpenBridge
 
 READING = b'{"id":7,"temp":21.5,"position":{"lat":52.5,"lon":13},"tags":["a","b"],"in":null}'
 
@@ -182,8 +181,8 @@ class Carried:
         guard = LoopDetector(options, made)
         guard.begin(self.ends.capabilities)
         self.counters = BridgeCounters()
-        self.outbound = OutboundFlow(self.ends, made, guard, self.counters, Nothing())
-        self.inbound = InboundFlow(self.ends, made, guard, self.counters, options, Nothing())
+        self.outbound = OutboundFlow(self.ends, made, guard, self.counters, ForgetfulSession())
+        self.inbound = InboundFlow(self.ends, made, guard, self.counters, options, ForgetfulSession())
 
     def out(self, publish: Publish) -> Packet | None:
         """What the remote gets."""
@@ -281,7 +280,7 @@ def test_rules_say_it_in_a_table() -> None:
 
 @pytest.mark.parametrize("shaper", [UNSHAPED, ShaperOptions(bytes_per_day=10**9)])
 def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(shaper: ShaperOptions) -> None:
-    trip = Trip(shaper, rules=["out/# out 1 convert=cbor"])
+    trip = OpenBridge(shaper, rules=["out/# out 1 convert=cbor"])
     payloads = [b'{"number":%d,"text":"%s"}' % (number, b"x" * 1_000) for number in range(100)]
     said = [Publish(f"out/{n % 3}", one, n % 4 > 0, packet_id=n if n % 4 else 0) for n, one in enumerate(payloads)]
     trip.ours(*said)
@@ -301,6 +300,6 @@ def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(
     assert trip.bridge.outbound_counters.dropped == {"absent": 25 - (came + 3) // 4}, (
         "of QoS 0; the rest the session has"
     )
-    large = Trip(shaper, rules=["out/# out 1 convert=cbor"])
+    large = OpenBridge(shaper, rules=["out/# out 1 convert=cbor"])
     large.ours(*(Publish("out/1", b'{"text":"%s"}' % (b"x" * 15_000), 1, packet_id=n) for n in range(1, 101)))
     assert large.bridge.local_end.is_full

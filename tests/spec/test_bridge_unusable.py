@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,16 +24,12 @@ from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.http import health
 from edgebroker.runtime.http.bridges import bridge_rows
 from edgebroker.runtime.loop.reactor import clock
-from edgebroker.runtime.operator_log import OperatorLog
-from edgebroker.runtime.reload import ReloadOutcome
 from edgebroker.runtime.settings import SECTIONS, Settings, SettingsRefused
 from edgebroker.runtime.settings.schema import Section
 
 from ..support.gateway_in_process import Paper
+from ..support.restarted_gateway import BRIDGE, SAME, RestartedGateway
 
-Story = Callable[[Gateway, BridgeManager], Awaitable[None]]
-BRIDGE = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\npaused = true\n'
-SAME = '[[bridge]]\nname = "{0}"\naddresses = ["h:1"]\ntopic = ["{0}/# out 1"]\nclient_id = "c"\n'
 MANY = 30  # more than waits for clients without bounds of their own
 DEEP = 'queue_messages_max = 2000\nqueue_full = "{}"\n'
 
@@ -66,42 +62,8 @@ def test_one_that_is_wrong_stands_apart(text: str, usable: list[str], aside: lis
         Settings.parse("[limits]\nx = 1\n" + text, "f.toml", Path(), apart=True)
 
 
-class House:
-    """A gateway that is started again and again in one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "gateway.toml"
-        self.added = folder / "data/bridges.toml"
-        self.head = f'[data]\ndir = "{folder}/data"\n[limits]\nqueue_messages_max = 20\n'
-        self.lines: list[str] = []
-        self.added.parent.mkdir()
-
-    def write(self, *listed: str) -> None:
-        self.file.write_text(self.head + "".join(listed))
-
-    def read(self) -> Settings:
-        return Settings.load(self.file, apart=True).overridden(port=0)
-
-    def run(self, story: Story) -> None:
-        async def play() -> None:
-            log = OperatorLog(lambda line: self.lines.append(line.decode()))
-            gateway = Gateway(self.read(), tell=self.lines.append, notices=log)
-            await gateway.start()
-            try:
-                assert gateway.bridge_manager is not None
-                await story(gateway, gateway.bridge_manager)
-            finally:
-                await gateway.stop()
-
-        self.lines.clear()
-        asyncio.run(play())
-
-    async def reload(self, gateway: Gateway) -> ReloadOutcome:
-        return await gateway.reload(self.read())
-
-
 def test_no_more_are_added_than_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(BRIDGE.format("z"))
     one, two, three = (Settings.parse(BRIDGE.format(name), "f", tmp_path).bridges[0] for name in "abc")
 
@@ -145,7 +107,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("slip", ["queue_mesages_max = 2000\n", "[[bridge.topic]]\npattern = 3\n", "x = \n"])
 def test_what_waits_for_it_is_kept(tmp_path: Path, policy: OverflowPolicy, slip: str) -> None:
     """Whatever is wrong: a bound, something else, or the whole file of those that were added."""
-    house, good = House(tmp_path), BRIDGE.format("b") + DEEP.format(policy)
+    house, good = RestartedGateway(tmp_path), BRIDGE.format("b") + DEEP.format(policy)
     house.head += f'[mqtt]\nqueue_full = "{policy}"\n'
     house.write(BRIDGE.format("a"))
     house.added.write_text(good)
@@ -184,7 +146,7 @@ def test_what_waits_for_it_is_kept(tmp_path: Path, policy: OverflowPolicy, slip:
 
 
 def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(BRIDGE.format("a"), BRIDGE.format("b"))
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
@@ -216,7 +178,7 @@ def test_at_a_reload_it_goes_on_as_before(tmp_path: Path) -> None:
 
 
 def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> None:
-    house, secret = House(tmp_path), tmp_path / "secret"
+    house, secret = RestartedGateway(tmp_path), tmp_path / "secret"
     house.write(BRIDGE.format("b"), 'username = "u"\npassword_file = "secret"\n')
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:
@@ -268,7 +230,7 @@ def test_check_looks_at_all_of_them(tmp_path: Path, listed: str, data: str, adde
 
 
 def test_no_bridge_is_added_as_a_client_that_the_remote_has_already(tmp_path: Path) -> None:
-    house = House(tmp_path)
+    house = RestartedGateway(tmp_path)
     house.write(SAME.format("a"))
 
     async def story(gateway: Gateway, bridge_manager: BridgeManager) -> None:

@@ -29,7 +29,8 @@ from edgebroker.runtime.settings.bridge_section import BridgeSettings
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.client import SimulatedClient
 from edgelab.simworld.simulation import Simulation
-from tests.fuzz.test_fuzz_http import Line
+
+from ..support.http_transport import RecordingTransport
 
 REQUEST = b"POST /bridges?do=pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nEdgebroker-Control: 1\r\n\r\n"
 BRIDGE = '[[bridge]]\nname = "{}"\naddresses = ["h:1"]\ntopic = ["a"]\n'
@@ -161,7 +162,7 @@ def test_from_elsewhere_nothing_is_done_without_a_token() -> None:
             server = HttpServer(done)
             server.order_handlers["/bridges"] = done
             server.is_local = is_local
-            line, visit = Line(), HttpConnection(server)
+            line, visit = RecordingTransport(), HttpConnection(server)
             visit.connection_made(line)
             visit.data_received(REQUEST)
             while not line.is_over:

@@ -7,91 +7,33 @@ from random import Random
 
 import pytest
 
-from edgebroker.header import EventHeader
-from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
+from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from edgebroker.limits import KIB
 from edgebroker.log_schema import Cause
-from edgebroker.overlay.link.events import DropEvent, LinkDown, LinkEvent, LinkRefusal, LinkUp
+from edgebroker.overlay.link.events import DropEvent, LinkDown, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
-from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, TLS_RECORD_BYTES, LinkOptions
+from edgebroker.overlay.link.link import STOPPING
+from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, LinkOptions
 from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.messages import Forward, Unadvertise
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgelab.simworld.linked import WALL, LinkedGateway
-from edgelab.simworld.roads import Road, RoadConditions
-from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.roads import RoadConditions
 
-NUMBERS = {"a": 0, "b": 1}
-NEAR = RoadConditions((5 * MILLISECOND, 5 * MILLISECOND))
-FAR = RoadConditions((40 * MILLISECOND, 60 * MILLISECOND))
-
-
-class Pair:
-    """Gateways a and b."""
-
-    def __init__(
-        self,
-        options: LinkOptions = LAN_OPTIONS,
-        road_conditions: RoadConditions = NEAR,
-        other_options: LinkOptions | None = None,
-    ) -> None:
-        self.simulation = Simulation(1)
-        self.a = LinkedGateway(self.simulation, "a", NUMBERS, options)
-        self.b = LinkedGateway(self.simulation, "b", NUMBERS, other_options or options)
-        self.road = Road(self.simulation, road_conditions)
-        self.a.roads["b"] = self.b.roads["a"] = self.road
-        self.a.others["b"], self.b.others["a"] = self.b, self.a
-        self._sequence = 0
-
-    @property
-    def link(self) -> Link:
-        return self.a.links["b"]
-
-    def start(self) -> Pair:
-        self.a.start()
-        self.b.start()
-        return self.run(SECOND)
-
-    def run(self, duration: Duration) -> Pair:
-        self.simulation.run_until(self.simulation.now + duration)
-        return self
-
-    def publish(
-        self,
-        qos: int = 1,
-        payload: bytes = b"x",
-        service: TrafficClass = TrafficClass.LIVE,
-        topic: str = "t",
-        expires_in_ms: int | None = None,
-    ) -> Cause:
-        self._sequence += 1
-        header = EventHeader(1, self._sequence, 0, 0, published_ms=(WALL + self.simulation.now) // 1_000)
-        forward = Forward(header, topic, payload, qos, False, "c", expires_in_ms=expires_in_ms)
-        cause = self.a.publish("b", forward, service)
-        self.a.turn()
-        return cause
-
-    def events(self, *kinds: type[LinkEvent]) -> list[LinkEvent]:
-        return [event for event in self.a.events if isinstance(event, kinds)]
-
-    @property
-    def bytes_with_tls(self) -> int:
-        return sum(self.road.bytes) + TLS_RECORD_BYTES * (self.a.records_sent + self.b.records_sent)
-
+from ..support.link_pair import FAR, NEAR, LinkPair
 
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
 def test_either_end_may_dial() -> None:
     for options, other in ((LAN_OPTIONS, LinkOptions(dials=False)), (LinkOptions(dials=False), LAN_OPTIONS)):
-        pair = Pair(options, NEAR, other).start()
+        pair = LinkPair(options, NEAR, other).start()
         assert pair.events(LinkUp) == [LinkUp("b", goes_on=False)]
         assert pair.road.dials == 1
 
 
 def test_of_two_dials_at_once_that_of_the_lower_number_stays() -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     assert pair.road.dials == 2
     assert [event.code for event in pair.events(LinkRefusal) if isinstance(event, LinkRefusal)] == [RefusalCode.CROSSED]
     assert len(pair.events(LinkUp)) == 1
@@ -102,7 +44,7 @@ def test_of_two_dials_at_once_that_of_the_lower_number_stays() -> None:
 
 def test_dials_at_random_moments_always_end_in_one_connection(chance: Random) -> None:
     for _ in range(200):
-        pair = Pair(LAN_OPTIONS, RoadConditions((MILLISECOND, 30 * MILLISECOND)))
+        pair = LinkPair(LAN_OPTIONS, RoadConditions((MILLISECOND, 30 * MILLISECOND)))
         pair.a.start()
         pair.run(chance.randrange(60 * MILLISECOND))
         pair.b.start()
@@ -113,14 +55,14 @@ def test_dials_at_random_moments_always_end_in_one_connection(chance: Random) ->
 
 
 def test_a_peer_that_fell_silent_is_noticed_in_the_time_of_a_heartbeat() -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     pair.road.is_silent = True
     pair.run(LAN_OPTIONS.heartbeat * 3 // 2 + 4 * SECOND)
     assert [event.reason for event in pair.events(LinkDown) if isinstance(event, LinkDown)] == ["the peer is silent"]
 
 
 def test_silence_is_noticed_sooner_when_an_acknowledgement_is_owed() -> None:
-    pair = Pair(METERED_OPTIONS, FAR).start()
+    pair = LinkPair(METERED_OPTIONS, FAR).start()
     pair.run(2 * SECOND)
     pair.road.is_silent = True
     pair.publish()
@@ -129,7 +71,7 @@ def test_silence_is_noticed_sooner_when_an_acknowledgement_is_owed() -> None:
 
 
 def test_a_line_that_flaps_all_day_is_not_dialled_more_than_twice_a_minute() -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     for _ in range(600):
         pair.run(6 * SECOND)
         pair.road.shake()
@@ -137,7 +79,7 @@ def test_a_line_that_flaps_all_day_is_not_dialled_more_than_twice_a_minute() -> 
 
 
 def test_a_network_that_is_down_all_night_is_dialled_less_than_twice_a_minute_and_used_within_one_after() -> None:
-    pair = Pair()
+    pair = LinkPair()
     pair.road.cut()
     pair.start().run(8 * HOUR)
     assert 2 * 8 * 60 < pair.road.dials < 2 * (2 * 8 * 60 + 10)
@@ -149,7 +91,7 @@ def test_a_network_that_is_down_all_night_is_dialled_less_than_twice_a_minute_an
 
 @pytest.mark.parametrize("why", [STOPPING, "the gateway goes over to another topology"])
 def test_a_gateway_that_goes_says_why(why: str) -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     pair.b.links["a"].stop(pair.simulation.now, why)
     pair.b.turn()
     pair.run(SECOND)
@@ -157,7 +99,7 @@ def test_a_gateway_that_goes_says_why(why: str) -> None:
 
 
 def test_the_clocks_of_peers_are_compared() -> None:
-    pair = Pair(LAN_OPTIONS, FAR).start()
+    pair = LinkPair(LAN_OPTIONS, FAR).start()
     pair.b.links["a"].set_clock(WALL + 90 * SECOND)
     pair.run(5 * MINUTE)
     offset = pair.link.heartbeat.offset
@@ -170,7 +112,7 @@ def test_the_clocks_of_peers_are_compared() -> None:
 
 
 def test_without_a_connection_qos_0_is_dropped_and_the_rest_waits() -> None:
-    pair = Pair()
+    pair = LinkPair()
     pair.road.cut()
     pair.start()
     assert pair.publish(0) is Cause.OFFLINE
@@ -184,7 +126,7 @@ def test_without_a_connection_qos_0_is_dropped_and_the_rest_waits() -> None:
 
 
 def test_what_is_in_the_queue_when_the_connection_ends_is_counted() -> None:
-    pair = Pair(
+    pair = LinkPair(
         LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)
     ).start()
     for _ in range(10):
@@ -195,14 +137,14 @@ def test_what_is_in_the_queue_when_the_connection_ends_is_counted() -> None:
 
 
 def test_the_outbox_is_bounded_and_says_what_it_drops() -> None:
-    pair = Pair(LinkOptions(bounds=OutboxBounds(messages=3)))
+    pair = LinkPair(LinkOptions(bounds=OutboxBounds(messages=3)))
     assert [pair.publish() for _ in range(5)] == [Cause.NONE] * 3 + [Cause.QUEUE_FULL] * 2
     pair.start().run(MINUTE)
     assert pair.b.kept == [(1, 1), (1, 2), (1, 3)]
 
 
 def test_what_waited_too_long_expires() -> None:
-    pair = Pair()
+    pair = LinkPair()
     pair.road.cut()
     pair.start()
     pair.publish(1, expires_in_ms=20_000)
@@ -218,7 +160,7 @@ def test_what_waited_too_long_expires() -> None:
 
 
 def test_control_goes_on_after_a_cut_and_begins_anew_after_a_restart() -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     pair.road.cut()
     pair.a.publish("b", Unadvertise((1,)), TrafficClass.CONTROL)
     pair.run(SECOND)
@@ -237,7 +179,7 @@ def test_control_goes_on_after_a_cut_and_begins_anew_after_a_restart() -> None:
 
 
 def test_too_much_control_for_a_link_ends_the_connection_and_the_conversation() -> None:
-    pair = Pair(LinkOptions(bounds=OutboxBounds(control_messages=3))).start()
+    pair = LinkPair(LinkOptions(bounds=OutboxBounds(control_messages=3))).start()
     for number in range(10):
         pair.a.publish("b", Unadvertise((number,)), TrafficClass.CONTROL)
     pair.a.turn()
@@ -247,7 +189,7 @@ def test_too_much_control_for_a_link_ends_the_connection_and_the_conversation() 
 
 
 def test_a_large_message_lets_small_ones_pass() -> None:
-    pair = Pair(
+    pair = LinkPair(
         LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=8_000, buffer_bytes=KIB)
     ).start()
     pair.publish(1, bytes(64 * KIB), TrafficClass.BULK, "image")
@@ -280,7 +222,7 @@ def readings(chance: Random, count: int) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_reading_costs_35_bytes_at_most_on_a_metered_link(qos: int, chance: Random) -> None:
-    pair = Pair(METERED_OPTIONS, FAR).start()
+    pair = LinkPair(METERED_OPTIONS, FAR).start()
     before, count = pair.bytes_with_tls, 3_000
     for topic, payload in readings(chance, count):
         assert len(payload) == 64
@@ -294,14 +236,14 @@ def test_a_reading_costs_35_bytes_at_most_on_a_metered_link(qos: int, chance: Ra
 
 
 def test_an_idle_metered_link_costs_250_kb_a_day_at_most() -> None:
-    pair = Pair(METERED_OPTIONS, FAR).start()
+    pair = LinkPair(METERED_OPTIONS, FAR).start()
     pair.run(DAY)
     print(f"{pair.bytes_with_tls} bytes a day, TLS included")
     assert 50_000 < pair.bytes_with_tls <= 250_000
 
 
 def test_without_deflate_an_event_of_a_known_flow_takes_seven_bytes_and_its_payload() -> None:
-    pair = Pair(LinkOptions(heartbeat=HOUR)).start()
+    pair = LinkPair(LinkOptions(heartbeat=HOUR)).start()
     pair.publish(0, bytes(64)), pair.run(SECOND)
     before = pair.road.bytes[0]
     pair.publish(0, bytes(64)), pair.run(SECOND)
@@ -310,7 +252,7 @@ def test_without_deflate_an_event_of_a_known_flow_takes_seven_bytes_and_its_payl
 
 
 def test_a_rate_is_kept_and_control_passes_it() -> None:
-    pair = Pair(LinkOptions(bytes_per_s=4_000, heartbeat=HOUR)).start()
+    pair = LinkPair(LinkOptions(bytes_per_s=4_000, heartbeat=HOUR)).start()
     before = pair.road.bytes[0]
     for _ in range(200):
         pair.publish(1, bytes(1_000))
@@ -325,7 +267,7 @@ def test_a_rate_is_kept_and_control_passes_it() -> None:
 
 
 def test_when_the_days_bytes_are_gone_qos_0_is_dropped_and_the_rest_waits_for_midnight() -> None:
-    pair = Pair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
+    pair = LinkPair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
     for _ in range(30):
         pair.publish(1, bytes(1_000))
     pair.publish(0)
@@ -340,7 +282,7 @@ def test_when_the_days_bytes_are_gone_qos_0_is_dropped_and_the_rest_waits_for_mi
 
 
 def test_what_was_spent_today_is_remembered_over_a_restart() -> None:
-    pair = Pair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
+    pair = LinkPair(LinkOptions(bytes_per_day=20_000, heartbeat=HOUR)).start()
     for _ in range(30):
         pair.publish(1, bytes(1_000))
     pair.run(SECOND)
@@ -353,7 +295,7 @@ def test_what_was_spent_today_is_remembered_over_a_restart() -> None:
 
 
 def test_small_messages_wait_for_each_other_and_urgent_ones_do_not() -> None:
-    pair = Pair(LinkOptions(batch=SECOND, heartbeat=HOUR), FAR).start()
+    pair = LinkPair(LinkOptions(batch=SECOND, heartbeat=HOUR), FAR).start()
     pair.run(SECOND)
     records = pair.a.records_sent
     for number in range(9):  # the first comes after a pause, and for it nobody would be waited for
@@ -375,7 +317,7 @@ def test_small_messages_wait_for_each_other_and_urgent_ones_do_not() -> None:
 
 
 def test_figures_for_the_congestion_measure() -> None:
-    pair = Pair(
+    pair = LinkPair(
         LAN_OPTIONS, RoadConditions((5 * MILLISECOND, 5 * MILLISECOND), bytes_per_s=1_000, buffer_bytes=2 * KIB)
     ).start()
     for _ in range(10):
@@ -389,7 +331,7 @@ def test_figures_for_the_congestion_measure() -> None:
 
 
 def test_strangers_are_refused_and_counted() -> None:
-    pair = Pair().start()
+    pair = LinkPair().start()
     stranger = LinkedGateway(pair.simulation, "x", {"x": 9, "b": 1})
     stranger.roads["b"], stranger.others["b"] = pair.road, pair.b
     stranger.start()

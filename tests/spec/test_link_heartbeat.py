@@ -7,11 +7,11 @@ from edgebroker.overlay.link.events import LinkDown
 from edgebroker.overlay.link.heartbeat import PATIENCE_NEAR
 from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, LinkOptions
 
-from .test_link import FAR, NEAR, Pair
+from ..support.link_pair import FAR, NEAR, LinkPair
 
 
 def test_what_nobody_acknowledges_does_not_go_to_a_dead_peer_for_long() -> None:
-    pair = Pair(LinkOptions(patience=PATIENCE_NEAR), NEAR).start()
+    pair = LinkPair(LinkOptions(patience=PATIENCE_NEAR), NEAR).start()
     pair.road.is_silent = True
     said = 0
     while not pair.events(LinkDown):
@@ -22,7 +22,7 @@ def test_what_nobody_acknowledges_does_not_go_to_a_dead_peer_for_long() -> None:
 
 
 def test_where_bytes_cost_money_what_nobody_acknowledges_is_not_asked_about() -> None:
-    pair = Pair(METERED_OPTIONS, FAR).start()
+    pair = LinkPair(METERED_OPTIONS, FAR).start()
     before = pair.b.records_sent
     for _ in range(50):
         pair.publish(qos=0)
@@ -31,7 +31,7 @@ def test_where_bytes_cost_money_what_nobody_acknowledges_is_not_asked_about() ->
 
 
 def test_an_idle_link_is_asked_no_sooner_because_something_was_said() -> None:
-    pair = Pair(LAN_OPTIONS, NEAR).start()
+    pair = LinkPair(LAN_OPTIONS, NEAR).start()
     pair.publish(qos=0)
     pair.run(5 * SECOND)  # that it came
     before = pair.a.records_sent + pair.b.records_sent

@@ -14,14 +14,14 @@ from edgebroker.overlay.messages import Unadvertise
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgelab.simworld.roads import RoadConditions
 
-from .test_link import Pair
+from ..support.link_pair import LinkPair
 
 DELAY = (40 * MILLISECOND, 60 * MILLISECOND)
 PER_S = 1_000
 
 
-def slow(options: LinkOptions, buffer_bytes: int = 64 * KIB) -> Pair:
-    pair = Pair(options, RoadConditions(DELAY, PER_S, buffer_bytes)).start()
+def slow(options: LinkOptions, buffer_bytes: int = 64 * KIB) -> LinkPair:
+    pair = LinkPair(options, RoadConditions(DELAY, PER_S, buffer_bytes)).start()
     return pair.run(5 * SECOND)  # the round trip is known, and the patience is no longer that of the beginning
 
 
@@ -70,7 +70,7 @@ def test_a_peer_that_falls_silent_amid_a_long_message_is_given_up_as_soon_as_ano
 def test_a_day_counts_what_tls_adds_only_where_there_is_tls() -> None:
     spent = []
     for certified in (None, "b"):
-        pair = Pair(LinkOptions(bytes_per_day=1_000_000)).start()
+        pair = LinkPair(LinkOptions(bytes_per_day=1_000_000)).start()
         stream = pair.link.connection
         assert stream is not None
         stream.certified = certified
@@ -82,7 +82,7 @@ def test_a_day_counts_what_tls_adds_only_where_there_is_tls() -> None:
 
 
 def test_a_peer_that_dialled_with_a_certificate_is_charged_for_tls_too() -> None:
-    pair = Pair(LinkOptions(dials=False), other_options=LinkOptions())
+    pair = LinkPair(LinkOptions(dials=False), other_options=LinkOptions())
     accepted, pair.a.links.accept = pair.a.links.accept, lambda now: accepted(now, "b")  # type: ignore[method-assign]
     pair.start()
     assert pair.link.connection is not None

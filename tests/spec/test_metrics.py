@@ -27,7 +27,7 @@ from edgebroker.topics import TopicFilter
 
 from ..support.gateway_in_process import come, say, with_gateway
 from ..support.openmetrics_reader import Family, read
-from .test_peer_settings import TOPOLOGY
+from ..support.topologies import TWO_GATEWAYS
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def with_peers_and_bridges(story: Callable[[Gateway], Awaitable[None]], folder: 
     (folder / "data").mkdir()
     (folder / "data/bridges.toml").write_text(BRIDGE)
     topology = folder / "topology.toml"
-    topology.write_text(TOPOLOGY)
+    topology.write_text(TWO_GATEWAYS.format(7884, 7885))
     with_gateway(story, log_dir=folder / "log", data=folder / "data", topology=topology, name="gw-here")
 
 

@@ -19,8 +19,9 @@ from edgebroker.overlay.messages import Forward
 from edgebroker.publication import plain
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.settings import Settings
-from tests.spec.test_peer_shutdown import TOPOLOGY
 from tests.support.gateway_in_process import come, say
+
+from ..support.topologies import TWO_GATEWAYS
 
 PATIENCE_S = 20.0
 Story = Callable[[Gateway, Gateway, list[dict[str, Any]]], Awaitable[None]]
@@ -36,7 +37,7 @@ def federated(folder: Path, story: Story) -> None:
     """Two gateways whose link is up; the errors that their loop was told of."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     path = folder / "topology.toml"
-    path.write_text(TOPOLOGY.format(*(one.getsockname()[1] for one in sockets)))
+    path.write_text(TWO_GATEWAYS.format(*(one.getsockname()[1] for one in sockets)))
     for one in sockets:
         one.close()
 

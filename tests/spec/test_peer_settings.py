@@ -22,24 +22,9 @@ from edgebroker.runtime.peers.connection import DialError, dial
 from edgebroker.runtime.peers.membership import load_membership, prepare_change
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
-TOPOLOGY = """
-[federation]
-name = "plant"
-[factor]
-tree = "a"
-[[site]]
-name = "here"
-[[site]]
-name = "there"
-[[gateway]]
-name = "gw-here"
-site = "here"
-address = "127.0.0.1:7884"
-[[gateway]]
-name = "gw-there"
-site = "there"
-address = "127.0.0.1:7885"
-"""
+from ..support.topologies import TWO_GATEWAYS
+
+TOPOLOGY = TWO_GATEWAYS.format(7884, 7885)
 NEW_SITE = """
 [[site]]
 name = "yonder"

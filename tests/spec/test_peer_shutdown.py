@@ -14,32 +14,16 @@ from edgebroker.runtime.http.pages import HttpPages
 from edgebroker.runtime.settings import Settings
 from tests.support.gateway_in_process import come, say
 
+from ..support.topologies import TWO_GATEWAYS
+
 PATIENCE_S = 20.0
-TOPOLOGY = """
-[federation]
-name = "plant"
-[factor]
-tree = "a"
-[[site]]
-name = "here"
-[[site]]
-name = "there"
-[[gateway]]
-name = "gw-here"
-site = "here"
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-there"
-site = "there"
-address = "127.0.0.1:{}"
-"""
 
 
 def test_what_waits_for_an_answer_when_a_gateway_stops_goes_out_first(tmp_path: Path) -> None:
     """Of a topic that nobody published before it is not known yet who wants it, so its first message waits."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     path = tmp_path / "topology.toml"
-    path.write_text(TOPOLOGY.format(*(one.getsockname()[1] for one in sockets)))
+    path.write_text(TWO_GATEWAYS.format(*(one.getsockname()[1] for one in sockets)))
     for one in sockets:
         one.close()
 
@@ -78,7 +62,7 @@ def test_links_that_a_new_topology_makes_anew_are_shown_as_such(tmp_path: Path) 
     """Their queues count from zero: a window that had begun before has had less than nothing in it."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     path = tmp_path / "topology.toml"
-    path.write_text(TOPOLOGY.format(*(one.getsockname()[1] for one in sockets)))
+    path.write_text(TWO_GATEWAYS.format(*(one.getsockname()[1] for one in sockets)))
     for one in sockets:
         one.close()
     settings = Settings.defaults().overridden(port=0, topology=path, name="gw-here")

@@ -16,7 +16,7 @@ from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
 from edgebroker.runtime.loop.loop import Loop
 from edgebroker.runtime.loop.stream import SocketPoller, SocketStream, Transport
 
-from .test_stream import LOOPS, PATIENCE_S, Heard, watch_of
+from ..support.streams import LOOPS, PATIENCE_S, RecordingReceiver, poller_of
 
 
 @pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "napping"][: len(LOOPS)])
@@ -50,7 +50,7 @@ def test_an_acceptor_without_a_free_descriptor_tries_again(run: Any, monkeypatch
         (opened,) = await open_sockets("127.0.0.1", 0)
         listening = Refusing(fileno=opened.detach())
         listening.setblocking(False)
-        watch, heard = watch_of(loop), Heard()
+        watch, heard = poller_of(loop), RecordingReceiver()
         times = 0
 
         class Short:
@@ -89,11 +89,11 @@ def test_a_storm_at_one_listener_leaves_the_other_its_turn(monkeypatch: pytest.M
 
     async def story() -> int:
         loop = asyncio.get_running_loop()
-        storm, calm = Heard(), Heard()
+        storm, calm = RecordingReceiver(), RecordingReceiver()
         come = 0
         acceptors: list[Acceptor] = []
 
-        def follow() -> Heard:
+        def follow() -> RecordingReceiver:
             nonlocal come
             come += 1
             dialling.append(socket.create_connection(stormy.getsockname()))
@@ -103,8 +103,8 @@ def test_a_storm_at_one_listener_leaves_the_other_its_turn(monkeypatch: pytest.M
 
         (stormy,), (quiet,) = await open_sockets("127.0.0.1", 0), await open_sockets("127.0.0.1", 0)
         acceptors = [
-            Acceptor([stormy], follow, watch_of(loop), loop),
-            Acceptor([quiet], lambda: calm, watch_of(loop), loop),
+            Acceptor([stormy], follow, poller_of(loop), loop),
+            Acceptor([quiet], lambda: calm, poller_of(loop), loop),
         ]
         dialling = [socket.create_connection(stormy.getsockname()) for _ in range(10)]
         while not calm.said and come < 500:
@@ -119,7 +119,7 @@ def test_a_storm_at_one_listener_leaves_the_other_its_turn(monkeypatch: pytest.M
         assert runner.run(story()) < 30
 
 
-class Told(Heard):
+class Told(RecordingReceiver):
     """Notes in a common book what happens to it, and takes its time for that."""
 
     def __init__(self, name: str, book: list[str], then: Callable[[], None] = lambda: None) -> None:
@@ -151,7 +151,7 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
         def opened(told: Told) -> tuple[SocketStream, socket.socket]:
             near, far = socket.socketpair()
             near.setblocking(False)
-            stream = SocketStream(near, watch_of(loop), told, loop)
+            stream = SocketStream(near, poller_of(loop), told, loop)
             stream.open()
             return stream, far
 
@@ -173,7 +173,7 @@ def test_whoever_is_in_is_served_between_any_two_steps_for_who_comes_or_goes() -
         leaves, says = Told("gone", book), Told("fresh", book)
         (gone, there), (_, fresh) = opened(leaves), opened(says)
         leaves.then = says.then = step
-        acceptor = Acceptor(listening, stack, watch_of(loop), loop)
+        acceptor = Acceptor(listening, stack, poller_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()), known, there, fresh:
             book.clear()
             known.send(b"more")
@@ -205,11 +205,11 @@ def test_whoever_was_accepted_is_let_in_before_an_acceptor_is_closed(run: Any) -
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        heard = Heard()
+        heard = RecordingReceiver()
         said = loop.create_future()
         listening = await open_sockets("127.0.0.1", 0)
 
-        def stack() -> Heard:
+        def stack() -> RecordingReceiver:
             loop.call_soon(close)
             return heard
 
@@ -217,7 +217,7 @@ def test_whoever_was_accepted_is_let_in_before_an_acceptor_is_closed(run: Any) -
             acceptor.close()
             said.set_result(heard.said[:])
 
-        acceptor = Acceptor(listening, stack, watch_of(loop), loop)
+        acceptor = Acceptor(listening, stack, poller_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             assert await said == ["made"]
         await heard.is_over.wait()

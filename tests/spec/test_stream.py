@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import select
 import socket
 import weakref
 from collections.abc import Coroutine
@@ -15,48 +14,12 @@ import pytest
 
 from edgebroker.runtime.listeners.layer import Layer
 from edgebroker.runtime.listeners.listener import Acceptor, open_sockets
-from edgebroker.runtime.loop.loop import Loop, LoopPoller
-from edgebroker.runtime.loop.stream import FULL_BYTES, SocketPoller, SocketStream, Transport
+from edgebroker.runtime.loop.loop import LoopPoller
+from edgebroker.runtime.loop.stream import FULL_BYTES, SocketStream
+
+from ..support.streams import LOOPS, PATIENCE_S, RecordingReceiver, poller_of
 
 LARGE = bytes(range(256)) * 32_768  # 8 MiB: more than a socket takes at once
-PATIENCE_S = 30.0
-
-
-class Heard:
-    """A receiver that notes what happens to it."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.data = b""
-        self.is_over = asyncio.Event()
-        self.bug: Exception | None = None
-        self.echoes_to: socket.socket | None = None
-
-    def connection_made(self, transport: Transport) -> None:
-        self.said.append("made")
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self.bug is not None:
-            raise self.bug
-        self.data += data
-        if self.echoes_to is not None:
-            self.echoes_to.send(data)
-
-    def pause_writing(self) -> None:
-        self.said.append("pause")
-
-    def resume_writing(self) -> None:
-        self.said.append("resume")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.said.append("lost")
-        self.left = self.transport.get_write_buffer_size()
-        self.is_over.set()
-
-
-def watch_of(loop: asyncio.AbstractEventLoop) -> SocketPoller:
-    return loop.poller if isinstance(loop, Loop) else LoopPoller(loop)
 
 
 class Line:
@@ -67,8 +30,8 @@ class Line:
         near, self.far = socket.socketpair()
         near.setblocking(False)
         self.far.setblocking(False)
-        self.heard = Heard()
-        self.stream = SocketStream(near, watch_of(loop), self.heard, loop)
+        self.heard = RecordingReceiver()
+        self.stream = SocketStream(near, poller_of(loop), self.heard, loop)
         self.stream.open()
 
     async def read(self, size: int) -> bytes:
@@ -81,17 +44,6 @@ class Line:
     async def until(self, what: str) -> None:
         while what not in self.heard.said:
             await asyncio.sleep(0.001)
-
-
-class Napping(Loop):
-    """Naps before each wait: nobody is forgotten meanwhile, and no timer is late for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.poller.coalescer.delay_us = 2_000
-
-
-LOOPS = [asyncio.new_event_loop, *([Loop, Napping] if hasattr(select, "epoll") else [])]
 
 
 @pytest.fixture(params=LOOPS, ids=["asyncio", "edgebroker", "napping"][: len(LOOPS)])
@@ -177,11 +129,11 @@ def test_nothing_is_read_while_reading_is_paused_and_all_of_it_afterwards(run: A
 
 @pytest.mark.parametrize("layers", [0, 2])
 def test_who_has_lost_its_stream_is_no_work_for_the_collector(layers: int) -> None:
-    async def story() -> weakref.ref[Heard]:
+    async def story() -> weakref.ref[RecordingReceiver]:
         loop = asyncio.get_running_loop()
         near, far = socket.socketpair()
         near.setblocking(False)
-        heard = above = Heard()
+        heard = above = RecordingReceiver()
         for _ in range(layers):
             above = cast(Any, Layer(cast(Any, above)))
         SocketStream(near, LoopPoller(loop), above, loop).open()
@@ -237,10 +189,10 @@ def test_an_acceptor_survives_what_cannot_be_accepted(run: Any) -> None:
         loop = asyncio.get_running_loop()
         told: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: told.append(context))
-        heard = Heard()
-        stacks: list[Heard] = []
+        heard = RecordingReceiver()
+        stacks: list[RecordingReceiver] = []
         sockets = await open_sockets("127.0.0.1", 0)
-        acceptor = Acceptor(sockets, lambda: cast(Any, stacks[0]), watch_of(loop), loop)
+        acceptor = Acceptor(sockets, lambda: cast(Any, stacks[0]), poller_of(loop), loop)
         for count in (1, 2):
             with socket.create_connection(sockets[0].getsockname()):
                 while len(told) < count:
@@ -261,9 +213,9 @@ def test_small_packets_are_not_held_back(run: Any) -> None:
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        heard = Heard()
+        heard = RecordingReceiver()
         listening = await open_sockets("127.0.0.1", 0)
-        acceptor = Acceptor(listening, lambda: heard, watch_of(loop), loop)
+        acceptor = Acceptor(listening, lambda: heard, poller_of(loop), loop)
         with socket.create_connection(listening[0].getsockname()):
             while not heard.said:
                 await asyncio.sleep(0.001)
@@ -287,7 +239,7 @@ def test_who_cannot_be_watched_does_not_come_in(run: Any) -> None:
                 raise OSError(errno.ENOSPC, "no space left")
 
         near, far = socket.socketpair()
-        heard = Heard()
+        heard = RecordingReceiver()
         with far:
             stream = SocketStream(near, Full(loop), heard, loop)
             stream.open()
