@@ -6,7 +6,7 @@ import json
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -58,10 +58,13 @@ class Line:
 
 
 class Party:
-    """A client with such a socket."""
+    """A client with such a socket. *made* has all of a test, the writer last."""
+
+    made: ClassVar[list[Party]] = []
 
     def __init__(self, *_: Any) -> None:
         self.socket = Line()
+        self.made.append(self)
 
     def subscribe(self, filters: list[str], qos: int = 0) -> None:
         pass
@@ -70,6 +73,7 @@ class Party:
 @pytest.fixture
 def load(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> BridgeTraffic:
     monkeypatch.setattr("edgelab.bench.bridge.traffic.BenchClient", Party)
+    monkeypatch.setattr(Party, "made", [])
     return BridgeTraffic(1, 2, request.param)
 
 
@@ -93,7 +97,7 @@ def hear(load: BridgeTraffic, *parts: bytes) -> bytes:
 @pytest.mark.parametrize("load", [2], indirect=True)
 def test_qos_2_is_handshaken_whatever_the_pieces(load: BridgeTraffic) -> None:
     load.publish(2)
-    writer: Any = load._writer.socket
+    writer = Party.made[-1].socket
     writer.parts += [b"\x50\x02\x00\x01\x50", b"\x02\x00\x02\x70\x02\x00\x01"]
     whole = message(2, 0, 7) + b"\x62\x02\x00\x07" + message(2, 1, 8)
     answers = hear(load, whole[:30], whole[30:75], whole[75:])
@@ -106,7 +110,7 @@ def test_qos_2_is_handshaken_whatever_the_pieces(load: BridgeTraffic) -> None:
 def test_identifiers_never_become_zero(load: BridgeTraffic) -> None:
     load.sent = 65_534
     load.publish(2)
-    writer: Any = load._writer.socket
+    writer = Party.made[-1].socket
     size = len(writer.sent) // 2
     at = size - packets.PAYLOAD_BYTES - 2
     assert [struct.unpack_from(">H", writer.sent, start + at)[0] for start in (0, size)] == [65_535, 1]
@@ -116,7 +120,7 @@ def test_identifiers_never_become_zero(load: BridgeTraffic) -> None:
 @pytest.mark.parametrize("numbers", [(1,), (0, 0), (0, 2), (0, 1, 0)])
 def test_what_is_lost_doubled_or_late_fails_the_run(load: BridgeTraffic, numbers: tuple[int, ...]) -> None:
     load.publish(3)
-    qos = load._qos
+    qos = Party.made[-1].socket.sent[0] >> 1 & 3
     with pytest.raises(LoadFailed, match="came in the place of"):
         hear(load, *(message(qos, number, index + 1) for index, number in enumerate(numbers)))
 

@@ -1,7 +1,9 @@
 """`edgebroker bench overlay` runs, and says what it should. Nothing here looks at a speed."""
 
 import json
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,12 +81,27 @@ class Heard(DurableClient):
         self.socket = self.Line(*parts)
 
 
-def outage(sent: int) -> Outage:
-    """A load that has sent so many messages, with nobody at either end."""
-    load = Outage.__new__(Outage)
-    load.begin(LoadJob("killed", rate=1, seconds=1))
-    load.sent = sent
-    return load
+class Nobody:
+    """A client whose connection leads nowhere."""
+
+    was_present = True
+
+    def __init__(self, port: int, name: str) -> None:
+        self.socket, self.far = socket.socketpair()
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Outage]:
+    """Makes a load that has sent so many messages, with nobody at either end."""
+    for client in ("BenchClient", "DurableClient"):
+        monkeypatch.setattr(f"edgelab.bench.overlay.outage.{client}", Nobody)
+
+    def make(sent: int) -> Outage:
+        load = Outage(1, 2, LoadJob("killed", rate=1, seconds=1))
+        load.sent = sent
+        return load
+
+    return make
 
 
 def message(number: int, identifier: int, text: str | None = None) -> bytes:
@@ -92,7 +109,7 @@ def message(number: int, identifier: int, text: str | None = None) -> bytes:
     return publish("bench/outage", payload, identifier)
 
 
-def test_losses_doubles_and_overtaking_are_counted():
+def test_losses_doubles_and_overtaking_are_counted(outage):
     load = outage(6)
     heard = Heard(message(0, 7) + message(1, 8)[:20], message(1, 8)[20:] + message(4, 9), message(3, 1), message(3, 2))
     for _ in range(4):
@@ -104,7 +121,7 @@ def test_losses_doubles_and_overtaking_are_counted():
 
 
 @pytest.mark.parametrize("wrong", [message(6, 1), message(1, 1, "00000001x"), b"\x30" + message(1, 1)[1:]])
-def test_what_nobody_sent_fails_the_run(wrong):
+def test_what_nobody_sent_fails_the_run(outage, wrong):
     with pytest.raises(LoadFailed):
         outage(6).deliver(Heard(wrong))
 

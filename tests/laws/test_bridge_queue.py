@@ -276,7 +276,7 @@ def test_bounds_that_are_taken_back_are_those_of_other_clients_again() -> None:
     world = away(BridgeQueueBounds(messages_max=2, policy="drop-oldest", age_us=60 * SECOND, is_live_first=True))
     say(world, "a 1", "a 2", "a 3")
     world.bounds = BridgeQueueBounds()
-    world._bound()
+    world.bound_session()
     session, options = world.memory.session, world.here.frontend.options
     assert session is not None
     outbox = session.outbox

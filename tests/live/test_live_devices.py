@@ -43,18 +43,18 @@ class Broker:
         self.kind = kind
         self.port = port
         self.address = f"127.0.0.1:{port}"
-        self._folder = folder
+        self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         if self.kind == "mosquitto":
-            config = self._folder / "mosquitto.conf"
+            config = self.folder / "mosquitto.conf"
             config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
             command = [str(MOSQUITTO), "-c", str(config)]
         else:
             command = [sys.executable, "-m", "edgebroker", "run", "--host", "127.0.0.1", "--port", str(self.port)]
-        with (self._folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, env=environment())
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder, env=environment())
         for _ in range(200):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1.0).close()
@@ -70,7 +70,7 @@ class Broker:
             self._process.wait(0.05)
         except subprocess.TimeoutExpired:
             return
-        raise AssertionError(f"{self.kind} ended: {(self._folder / 'broker.log').read_text()[-2_000:]}")
+        raise AssertionError(f"{self.kind} ended: {(self.folder / 'broker.log').read_text()[-2_000:]}")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -138,7 +138,7 @@ def edgedevices(broker: Broker) -> Iterator[Callable[..., subprocess.Popen[str]]
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "edgedevices", *arguments, "--broker", broker.address, "--json"]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=broker._folder
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=broker.folder
         )
         running.append(process)
         return process

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clause(*numbers): the sentences of a specification that the test shows")
 
 
+@pytest.fixture
+def without_orjson(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A function after which payloads are read with the standard library, as where orjson is not installed."""
+    return lambda: monkeypatch.setattr(payloads, "_fast_loads", None)
+
+
 @pytest.fixture(params=["orjson", "json"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def library(request: pytest.FixtureRequest, without_orjson: Callable[[], None]) -> str:
     """Runs the test once with each JSON library."""
     if request.param == "json":
-        monkeypatch.setattr(payloads, "_fast_loads", None)
-    elif payloads._fast_loads is None:
+        without_orjson()
+    elif importlib.util.find_spec("orjson") is None:
         pytest.skip("orjson is not installed")
     return str(request.param)
 

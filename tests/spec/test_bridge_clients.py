@@ -39,7 +39,7 @@ def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path
             ["b"],
             ["a: is 'c', as that of b to the same address"],
         )
-        bridge_manager._tick()
+        house.tick(bridge_manager)
         with pytest.raises(BridgeNameTaken, match=CLASH.format("b")):
             bridge_manager.set_paused("a", False)
         assert running(bridge_manager) == ["b"]
@@ -52,7 +52,7 @@ def test_the_one_that_runs_goes_on_and_at_a_start_the_listed_one_begins(tmp_path
             ["b: is 'c', as that of a to the same address"],
         )
         bridge_manager.set_paused("a", True)
-        bridge_manager._tick()
+        house.tick(bridge_manager)
         assert running(bridge_manager) == [], "only an operator says that it takes the place of the other"
         bridge_manager.set_paused("b", False)
         assert (running(bridge_manager), aside(bridge_manager)) == (["b"], [])

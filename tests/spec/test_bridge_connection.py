@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,12 +15,18 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 from edgebridge.bridge.endpoints import BridgeState
 from edgebroker.names import Address
 from edgebroker.runtime.bridges import bridge as bridging
+from edgebroker.runtime.bridges import connection as connections
 from edgebroker.runtime.bridges.bridge import BridgeRunner
 from edgebroker.runtime.bridges.connection import PIECE_BYTES, BridgeConnection, DialTarget
-from edgebroker.runtime.bridges.state import BridgeStateFile
+from edgebroker.runtime.bridges.plan import BridgePlanner
+from edgebroker.runtime.bridges.state import BridgeStateFile, BudgetStore
 from edgebroker.runtime.bridges.websocket import SUBPROTOCOL, WebSocketTunnel
 from edgebroker.runtime.operator_log import OperatorLog
+from edgebroker.runtime.settings import Settings
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.simulation import Simulation
 
+UPLINK = '[[bridge]]\nname = "up"\naddresses = ["h:1"]\ntopic = ["# out 1"]\n'
 SAID = bytes(range(256)) * (5 * PIECE_BYTES // 512)  # two pieces and a half
 
 
@@ -172,15 +180,13 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
         bridge.take_remote_output = lambda now: [b"\x40\x02\x00\x01"] * 10
         bridge.next_due = lambda: None
         bridge.shaper = SimpleNamespace(daily_budget=SimpleNamespace(needs_checkpoint=False))
-        one = BridgeRunner.__new__(BridgeRunner)
-        one.bridge, one._connection, one._local_client = cast(Any, bridge), line, None
-        one.local_session = cast(Any, SimpleNamespace(is_noted=lambda: True))
-        one.options, one._state_file = (
-            cast(Any, SimpleNamespace(name="up")),
-            BridgeStateFile(None, OperatorLog(lambda line: None)),
-        )
-        one._reported_state, one._saved_subscriptions = BridgeState.OPEN, bridge.requested_subscriptions
-        one._timer, one._timer_due, one._loop = None, None, asyncio.get_running_loop()
+        log = OperatorLog(lambda line: None)
+        reactor: Any = SimpleNamespace(frontend=SimulatedBroker(Simulation(1)).frontend)
+        settings = Settings.parse(UPLINK, "f.toml", Path())
+        plan = BridgePlanner(settings, "here").plan(settings.bridges[0])
+        one = BridgeRunner(plan, reactor, log, lambda: 0.5, BudgetStore(None, log), BridgeStateFile(None, log))
+        one.bridge = cast(Any, bridge)
+        one.socket_opened(line)
         one.flow_changed(line, True)
         for _ in range(4):
             one.data_received(line, b"a message")
@@ -195,8 +201,13 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
     ("address", "host"),
     [("h:80", "h"), ("h:8080", "h:8080"), ("[2001:db8::1]:443", "[2001:db8::1]"), ("[::1]:8080", "[::1]:8080")],
 )
-def test_http_hears_the_host_as_it_wants_it_written(address: str, host: str) -> None:
-    at = Address.parse(address)
-    tunnel = DialTarget((at,), websocket_path="/mqtt")._tunnel(at)
-    assert tunnel is not None
-    assert f"\r\nHost: {host}\r\n".encode() in tunnel.opening_request()
+def test_http_hears_the_host_as_it_wants_it_written(address: str, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire()
+
+    async def dialled(addresses: Any, connect: Callable[[], BridgeConnection], *_: Any, **__: Any) -> None:
+        connect().connection_made(cast(Any, wire))
+
+    monkeypatch.setattr(connections, "dial", dialled)
+    owner: Any = SimpleNamespace(dial_started=lambda index: None, socket_opened=lambda connection: None)
+    asyncio.run(DialTarget((Address.parse(address),), websocket_path="/mqtt").dial(owner, 0))
+    assert f"\r\nHost: {host}\r\n".encode() in wire.said

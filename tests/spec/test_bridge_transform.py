@@ -288,7 +288,7 @@ def test_many_messages_that_change_take_so_much_of_a_turn_and_go_on_in_the_next(
     while trip.bridge.local_end.has_backlog:
         assert trip.bridge.next_due() == trip.now
         trip.bridge.fire(trip.now)
-        trip._write()
+        trip.collect_output()
         turns.append(trip.sent())
     assert max(map(len, turns)) * 1_000 <= (BYTES_PER_TURN + 1_000) * 4 // 3, "a quarter has QoS 0"
     found = [cbor2.loads(one.payload)["number"] for turn in turns for one in turn if isinstance(one, Publish)]

@@ -185,10 +185,10 @@ def test_one_whose_password_is_lost_begins_when_it_is_found(tmp_path: Path) -> N
         for _ in range(2):
             with pytest.raises(SettingsRefused, match="cannot be read: No such file"):
                 bridge_manager.set_paused("b", False)
-            bridge_manager._tick()
+            house.tick(bridge_manager)
         assert not bridge_manager.bridges
         secret.write_text("x\n")
-        bridge_manager._tick()
+        house.tick(bridge_manager)
         assert (list(bridge_manager.bridges), bridge_manager.aside) == (["b"], ())
         assert bridge_manager.bridges["b"].options.password == b"x"
 

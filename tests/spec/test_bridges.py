@@ -19,7 +19,7 @@ from edgebridge.wire.packets import ConnAck, Connect, Disconnect
 from edgebridge.wire.properties import Property
 from edgebroker.instants import SECOND
 from edgebroker.runtime.bridges.bridges import BridgeManager, BridgeNameTaken
-from edgebroker.runtime.bridges.plan import BridgePlan
+from edgebroker.runtime.bridges.plan import BridgePlan, BridgePlanner
 from edgebroker.runtime.bridges.state import load_added, save_added
 from edgebroker.runtime.http.bridges import run_bridge_order
 from edgebroker.runtime.http.server import HttpConnection, HttpResponse, HttpServer, text_response
@@ -46,7 +46,7 @@ def settings_of(text: str) -> Settings:
 
 def there_is(bridge_manager: BridgeManager, settings: BridgeSettings, **more: Any) -> SimpleNamespace:
     """As if it had begun."""
-    [plan] = [bridge_manager._planner.plan(settings)]
+    plan = BridgePlanner(Settings.defaults(), bridge_manager.identity).plan(settings)
     present = SimpleNamespace(settings=settings, options=plan.options, dial_target=plan.dial_target, **more)
     bridge_manager.bridges[settings.name] = cast(Any, present)
     return present

@@ -143,14 +143,11 @@ def test_finishing_may_happen_in_the_background(tmp_path: Path) -> None:
 
 
 def crash(path: Path, count: int = 3) -> Path:
-    """What a killed broker leaves: its descriptor is closed without a footer."""
+    """What a killed broker leaves: its descriptor is closed without a footer, as when nothing refers to it."""
     broker = Broker(path, "dead")
     for number in range(count):
         broker.publish(number)
-    segment = broker.dir._segment
-    assert segment is not None
-    segment._file.close()
-    return segment.path
+    return path / "current-dead.edl.part"
 
 
 def test_what_a_crash_left_is_finished_by_the_next_start(tmp_path: Path) -> None:
@@ -288,20 +285,20 @@ def test_a_full_disk_costs_blocks_and_nothing_else(tmp_path: Path) -> None:
     assert ["blocks 1 to 2 of the log should come before" in str(damage) for damage in segment.damage] == [True]
 
 
-def test_a_run_whose_last_block_finds_no_room_does_not_look_ended(tmp_path: Path) -> None:
+def test_a_run_whose_last_block_finds_no_room_does_not_look_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(tmp_path)
     broker.publish(1)
-    segment = broker.dir._segment
-    assert segment is not None
     closing = broker.log.take(0, closing=True)
-    write = cast(Callable[[bytes], None], segment.append)
+    write = OpenSegment.append
 
-    def full(block: bytes) -> None:
+    def full(segment: OpenSegment, block: bytes) -> None:
         if block == closing[-1]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(block)
+        write(segment, block)
 
-    segment.append = full  # type: ignore[method-assign]
+    monkeypatch.setattr(OpenSegment, "append", full)
     broker.dir.close(closing, 0, UNIX_US)
     assert broker.dir.blocks_lost == 1
     assert finals(tmp_path) == [False]
@@ -309,12 +306,16 @@ def test_a_run_whose_last_block_finds_no_room_does_not_look_ended(tmp_path: Path
 
 
 class DyingDisk:
-    """A file whose disk goes away in the middle of the next write."""
+    """A file whose disk goes away in the middle of the first write after `dies` was set."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
+        self.fileno = file.fileno
+        self.dies = False
 
     def write(self, data: memoryview) -> int:
+        if not self.dies:
+            return self.file.write(data)
         self.file.write(data[:10])
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -325,12 +326,20 @@ class DyingDisk:
         self.file.close()
 
 
-def test_a_file_that_cannot_be_cut_back_is_left_to_the_next_start(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_cut_back_is_left_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(tmp_path, "b1")
-    broker.publish(1)
-    segment = broker.dir._segment
-    assert segment is not None
-    segment._file = cast(BinaryIO, DyingDisk(segment._file))
+    disks: list[DyingDisk] = []
+
+    def opened(path: Path, mode: str, buffering: int) -> DyingDisk:
+        disks.append(DyingDisk(cast(BinaryIO, open(path, mode, buffering))))  # noqa: SIM115
+        return disks[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", opened)
+        broker.publish(1)
+    disks[0].dies = True
     broker.publish(2)
     broker.publish(3)
     broker.stop()
@@ -361,7 +370,7 @@ def test_the_segments_finished_first_are_deleted_when_there_is_too_much(tmp_path
     gone.symlink_to(tmp_path / "nowhere")
     left = Broker(tmp_path, boot="b0")
     left.publish(1)  # ... and its power is cut
-    left.dir._segment = None
+    del left
     broker = Broker(tmp_path, segment_bytes_max=1, bytes_max=1)
     assert broker.dir.segments_deleted == 0  # the last one stays, whatever it has
     (saved,) = set(tmp_path.glob("*.edl")) - {foreign, gone}
@@ -394,6 +403,6 @@ def test_what_is_finished_while_the_clock_is_behind_is_not_deleted_for_it(tmp_pa
     assert sorted(read_all(tmp_path)) == [4, 5]
     left = Broker(tmp_path, boot="b2")
     left.publish(6)  # ... and its power is cut
-    left.dir._segment = None
+    del left
     assert Broker(tmp_path, boot="b3", bytes_max=1).dir.segments_deleted == 2
     assert read_all(tmp_path) == [6]

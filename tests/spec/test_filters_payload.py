@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from edgebroker import cbor
 from edgebroker.errors import FilterInvalid
-from edgebroker.filters import Extractor, Filter, payloads
+from edgebroker.filters import Extractor, Filter
 from edgebroker.predicate import COMPOSITE, Value
 
 law = settings(derandomize=True, deadline=None, max_examples=300)
@@ -211,8 +213,8 @@ def test_json_and_cbor_give_what_walking_the_tree_gives(tree: Any) -> None:
 
 
 @pytest.mark.clause("F-33", "F-32")
-def test_both_json_libraries_say_the_same_of_damaged_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    if payloads._fast_loads is None:
+def test_both_json_libraries_say_the_same_of_damaged_documents(without_orjson: Callable[[], None]) -> None:
+    if importlib.util.find_spec("orjson") is None:
         pytest.skip("orjson is not installed")
     chance = random.Random(7)
     pieces = [
@@ -252,21 +254,21 @@ def test_both_json_libraries_say_the_same_of_damaged_documents(monkeypatch: pyte
         at = chance.randrange(len(DOCUMENT))
         documents.append(DOCUMENT[:at] + chance.choice(pieces) + DOCUMENT[at + chance.randrange(3) :])
     fast = [exactly(taken(document, *WANTED, *PLACES)) for document in documents]
-    monkeypatch.setattr(payloads, "_fast_loads", None)
+    without_orjson()
     for document, found in zip(documents, fast, strict=True):
         assert exactly(taken(document, *WANTED, *PLACES)) == found, document
     assert sum(map(bool, fast)) > 500
 
 
 @pytest.mark.clause("F-33", "F-20")
-def test_both_json_libraries_read_the_same_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_json_libraries_read_the_same_doubles(without_orjson: Callable[[], None]) -> None:
     chance = random.Random(11)
     texts = [
         f"{chance.randrange(10**20)}.{chance.randrange(10**20)}e{chance.randrange(-340, 280)}" for _ in range(2_000)
     ]
     texts += ["2.2250738585072011e-308", "9007199254740993.0", "0." + "1" * 800, "4.9e-324", "2e-324", "-0.0", "1e22"]
     fast = [repr(value(text.encode())) for text in texts]
-    monkeypatch.setattr(payloads, "_fast_loads", None)
+    without_orjson()
     assert fast == [repr(value(text.encode())) for text in texts] == [repr(float(text)) for text in texts]
 
 

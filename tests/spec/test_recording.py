@@ -247,16 +247,16 @@ def test_a_full_file_is_followed_by_the_next_number_that_is_free(
     recorder.close()
 
 
-def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path) -> None:
-    recorder = Recorder(
-        BrokerAddress.parse("127.0.0.1:1"), DeviceDialect.V5, ANYONE, RecordOptions(), tmp_path / "a.edl"
-    )
-    recorder._writer.add(heard(0))
-    recorder._path = tmp_path / "absent" / "a.edl"
-    with pytest.raises(InputInvalid):
-        recorder._next_file()
-    recorder._writer.close()
-    assert RecordFile(tmp_path / "a.edl").messages == 1
+def test_a_file_is_closed_whole_though_none_can_follow_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedevices.traffic.recording.FILE_BLOCKS_MAX", 1)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    recorder = Recorder(BrokerAddress.parse("127.0.0.1:1"), DeviceDialect.V5, ANYONE, RecordOptions(), folder / "a.edl")
+    folder.rename(tmp_path / "away")
+    recorder.on_publish(Publish("a/b"))
+    assert recorder.has_ended
+    recorder.close()
+    assert RecordFile(tmp_path / "away" / "a.edl").messages == 1
 
 
 def test_messages_of_no_qos_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class World:
         if self._met_as not in (None, self.options.client_id):
             self.memory.part(self.simulation.now)
         self._met_as = self.options.client_id
-        self._bound()
+        self.bound_session()
         self.bridge = Bridge(self.options, self.memory, lambda: 0.0, asked)
         self.bridge.set_local_time(LocalTime(1, 60), self.simulation.now)
         self.bridge.start(self.simulation.now)
@@ -140,13 +140,13 @@ class World:
         self.fail(self.steps)
         return (self._life, self._remote, self._local) == before
 
-    def _bound(self) -> None:
+    def bound_session(self) -> None:
         if self.bounds is not None:
             self.memory.bound(self.bounds, self.simulation.now)
 
     def _settle(self) -> None:
         life = self._life
-        self._bound()
+        self.bound_session()
         while True:
             self._write()
             if life != self._life:

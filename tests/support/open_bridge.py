@@ -118,11 +118,11 @@ class OpenBridge:
 
     def ours(self, *packets: Packet) -> None:
         self.bridge.receive_local(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
-        self._write()
+        self.collect_output()
 
     def theirs(self, *packets: Packet) -> None:
         self.bridge.receive_remote(b"".join(encode_packet(packet, V5) for packet in packets), self.now)
-        self._write()
+        self.collect_output()
 
     def until(self, when: Instant) -> None:
         """Let everything happen that is due before *when*."""
@@ -130,10 +130,10 @@ class OpenBridge:
             assert due > self.now, "time goes on"
             self.now = due
             self.bridge.fire(due)
-            self._write()
+            self.collect_output()
         self.now = when
 
-    def _write(self) -> None:
+    def collect_output(self) -> None:
         self.said += [(self.now, data) for data in self.bridge.take_remote_output(self.now)]
 
     def sent(self) -> list[Packet]:

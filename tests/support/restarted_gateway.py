@@ -47,5 +47,9 @@ class RestartedGateway:
         self.lines.clear()
         asyncio.run(play())
 
+    def tick(self, bridge_manager: BridgeManager) -> None:
+        """What a timer does every few seconds: start the bridges that can be used now."""
+        bridge_manager._tick()
+
     async def reload(self, gateway: Gateway) -> ReloadOutcome:
         return await gateway.reload(self.read())

@@ -198,8 +198,8 @@ def read_http(data: bytes) -> None:
         size = data[0] * 8 + 1 if data[0] else len(data)
         for at in range(1, len(data), size):
             visit.data_received(data[at : at + size])
-        if visit._response_task is not None:
-            await asyncio.wait([visit._response_task])
+        if responses := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(responses)
         visit.connection_lost(None)
 
     LOOP.run_until_complete(story())
