@@ -17,7 +17,7 @@ from edgebroker.publication import Publication
 
 
 @dataclass(slots=True)
-class _OpenBatch:
+class _OpenRun:
     """Copies of a run of QoS 0 for one peer."""
 
     sequence: int
@@ -33,7 +33,7 @@ class PeerCopyLedger:
         # With a log: what its rows need to say. An event goes to a peer more than once if links fail on its way.
         self._open: dict[tuple[str, EventId], deque[Publication]] = {}
         # Of runs, by peer and number of the publisher in the overlay: a link sends what it gets of one in order.
-        self._open_batches: dict[tuple[str, int], deque[_OpenBatch]] = {}
+        self._open_batches: dict[tuple[str, int], deque[_OpenRun]] = {}
         self._has_begun = False
 
     def begin(self, waiting: Iterable[tuple[str, Forward]], now: Instant) -> None:
@@ -53,7 +53,7 @@ class PeerCopyLedger:
         """The copies of *batch*, which is numbered and counted, are for *peer*. *eid*: that of its first event."""
         if batch.has_rows:
             self._ledger.made(now, batch.publisher, _subscriber(peer), batch.first, batch.count, 0)
-        self._open_batches.setdefault((peer, eid[0]), deque()).append(_OpenBatch(eid[1], batch))
+        self._open_batches.setdefault((peer, eid[0]), deque()).append(_OpenRun(eid[1], batch))
 
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
         """*peer* has them, or at QoS 0 they were written."""
@@ -135,9 +135,9 @@ class PeerCopyLedger:
             ended = each.batch.part(start, count)
             del batches[at]
             if left:
-                batches.insert(at, _OpenBatch(eid[1] + count, each.batch.part(start + count, left)))
+                batches.insert(at, _OpenRun(eid[1] + count, each.batch.part(start + count, left)))
             if start:
-                batches.insert(at, _OpenBatch(each.sequence, each.batch.part(0, start)))
+                batches.insert(at, _OpenRun(each.sequence, each.batch.part(0, start)))
             if not batches:
                 del self._open_batches[key]
             return ended
