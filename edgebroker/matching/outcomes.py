@@ -26,12 +26,6 @@ NOWHERE: Final = TritVector(0, 0)
 """NO for every link: the identity of `parallel_combine`."""
 
 
-def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
-    """Combine two branches of which an event takes exactly one: equal trits stay, all others become MAYBE."""
-    yes = a.yes & b.yes
-    return TritVector(yes, (a.reach | b.reach) & ~yes)
-
-
 def parallel_combine(a: TritVector, b: TritVector) -> TritVector:
     """Combine two branches that are both searched: the more hopeful of the two trits."""
     yes = a.yes | b.yes
@@ -51,19 +45,6 @@ def absorb(mask: TritVector, found: TritVector) -> TritVector:
 def close(mask: TritVector) -> TritVector:
     """Return *mask* after the last branch: every remaining MAYBE becomes NO."""
     return TritVector(mask.yes, 0)
-
-
-def parse_trits(text: str) -> TritVector:
-    """Parse one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
-    yes = maybe = 0
-    for link, letter in enumerate(text):
-        if letter == "Y":
-            yes |= 1 << link
-        elif letter == "M":
-            maybe |= 1 << link
-        elif letter != "N":
-            raise ValueError(f"a trit is Y, M or N: {letter!r}")
-    return TritVector(yes, maybe)
 
 
 def format_trits(trits: TritVector, links: int) -> str:

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgebroker.matching.published.fixed import (
+from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
+from edgelab.experiment.published_tree import (
     PLAIN,
+    Branch,
     FixedPst,
     FixedSubscription,
+    Leaf,
+    Node,
     Optimisations,
     OtherValue,
+    collect,
     fewest_stars_first,
 )
-from edgebroker.matching.published.node import Branch, Leaf, Node
-from edgebroker.matching.published.tree import collect
-from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
 
 NAMES = ("a", "b", "c", "d")
 DOMAIN = (1, 2, 3)

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from edgebroker.matching.published.fixed import FixedPst, FixedSubscription
 from edgelab.experiment.link_matching import (
     ATTRIBUTES,
     CLIENTS_PER_BROKER,
@@ -22,6 +21,7 @@ from edgelab.experiment.link_matching import (
     shortest_paths,
     three_regions,
 )
+from edgelab.experiment.published_tree import FixedPst, FixedSubscription
 
 
 @pytest.fixture(scope="module")

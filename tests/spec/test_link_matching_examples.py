@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgebroker.matching.outcomes import format_trits, parse_trits, refine
-from edgebroker.matching.published.fixed import FixedPst
-from edgebroker.matching.published.node import STAR
+from edgebroker.matching.outcomes import format_trits, refine
 from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
+from edgelab.experiment.published_tree import STAR, FixedPst
+from tests.spec.test_trits import parse_trits
 
 NAMES = ("a1", "a2", "a3", "a4", "a5")
 L1, L2, L3 = 1, 2, 4

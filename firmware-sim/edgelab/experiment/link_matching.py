@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.matching.published.fixed import FixedPst, FixedSubscription, Optimisations, fewest_stars_first
 from edgebroker.predicate import Attributes, ElementaryTest, Interval, Predicate, Value, ValueType
+from edgelab.experiment.published_tree import FixedPst, FixedSubscription, Optimisations, fewest_stars_first
 from edgelab.experiment.report import ChartLine, StatusLine, line_chart, write_chart
 
 VALUES: Final = (1, 2, 3)
