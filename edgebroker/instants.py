@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 Instant: TypeAlias = int
 Duration: TypeAlias = int
 
-MICROSECOND: Duration = 1
 MILLISECOND: Duration = 1_000
 SECOND: Duration = 1_000_000
 MINUTE: Duration = 60 * SECOND
@@ -25,8 +24,3 @@ CLOCK_IS_SET_AFTER: Final = 1_767_225_600 * SECOND
 """2026-01-01 in microseconds since 1970. A wall clock that shows an earlier time has not been set since the machine
 booted.
 """
-
-
-def minute_of(instant: Instant) -> int:
-    """Return the number of whole minutes since the clock's zero: the bucket of an audit digest."""
-    return instant // MINUTE

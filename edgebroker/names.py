@@ -11,9 +11,6 @@ from typing import Final, NamedTuple, NewType
 ClientId = NewType("ClientId", str)
 """The MQTT Client Identifier, unique in one broker."""
 
-NodeName = NewType("NodeName", str)
-"""The name that the operator gave to a gateway."""
-
 SubscriptionNumber = NewType("SubscriptionNumber", int)
 """The number of one (client, subscription) pair in this broker; never reused within one run."""
 

@@ -27,9 +27,9 @@ to this many. Twenty-five cells cost three bytes per predicate and column; with 
 each, 20 are verified for every 10 that match.
 """
 STRING_CELLS_MAX: Final = 32
-"""Strings up to which each has a cell of its own; more of them share this many."""
-CELLS_MAX: Final = 64
-"""2 + two booleans + other strings + 32 strings + 25 numbers = 62: a set of cells fits into a machine word."""
+"""Strings up to which each has a cell of its own; more of them share this many. 2 + two booleans + other strings +
+32 strings + 25 numbers = 62: a set of cells fits into a machine word.
+"""
 EXACT_INTEGER_MAX: Final = 2**53
 """Integers up to this one are exact as floats."""
 

@@ -42,11 +42,6 @@ def absorb(mask: TritVector, found: TritVector) -> TritVector:
     return TritVector(mask.yes | (mask.maybe & found.yes), mask.maybe & ~found.yes)
 
 
-def close(mask: TritVector) -> TritVector:
-    """Return *mask* after the last branch: every remaining MAYBE becomes NO."""
-    return TritVector(mask.yes, 0)
-
-
 def format_trits(trits: TritVector, links: int) -> str:
     """Return the first *links* trits as letters, link 0 first."""
     return "".join("Y" if trits.yes >> link & 1 else "M" if trits.maybe >> link & 1 else "N" for link in range(links))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from typing import TypeVar
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
@@ -19,8 +18,6 @@ from edgebroker.overlay.messages import Advertise, ClusterBits
 from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.predicate import Attributes
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, TopicFilter
-
-E = TypeVar("E")
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 2.6, 2.8].
 
 In the published layouts the meaning of a bit depends on where the vector is used. This code keeps the publisher's host
-cluster and the target clusters apart, and produces the published layouts only for display.
+cluster and the target clusters apart.
 
 Over aLinks copies go to the neighbours that the search tree has found. Over iLinks one copy goes to each cluster that
 the event still has to reach (*pending*). Dynamic routing *marks* another copy with the clusters behind congested
@@ -34,21 +34,6 @@ def civ_of(clusters: Iterable[int]) -> int:
     for cluster in clusters:
         civ |= 1 << cluster
     return civ
-
-
-def format_civ(civ: int, clusters: int) -> str:
-    """Return *civ* as text with one digit for each of *clusters* clusters, cluster 0 rightmost."""
-    return f"{civ:0{clusters}b}"
-
-
-def advertisement_context(host_cluster: int, target_clusters: int) -> int:
-    """Return the layout published for the publisher's gateway, in which the bit of the host cluster is always set."""
-    return target_clusters | 1 << host_cluster
-
-
-def subscription_context(host_cluster: int, own_cluster: int, is_wanted: bool) -> int:
-    """Return the layout published for the region mates of that gateway: two bits, the host's and the own cluster's."""
-    return 1 << host_cluster | is_wanted << own_cluster
 
 
 class RoutingCase(IntEnum):

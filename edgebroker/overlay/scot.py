@@ -60,20 +60,6 @@ class Scot:
         return (*primary, *secondary)
 
     @property
-    def inner_brokers(self) -> int:
-        """The number of brokers with two or more primary neighbours."""
-        return self.clusters * sum(len(self.factor.neighbours(one)) >= 2 for one in self.factor.positions)
-
-    @property
-    def connectivity(self) -> int:
-        """The fewest brokers, or links, whose removal disconnects the rest: kappa = lambda = m for n and m above 1.
-
-        The connectivity of a tree is 1 and that of K_m is m-1, and (3) and (4) of the paper give m. One cluster is the
-        tree itself, one position K_m.
-        """
-        return self.clusters - (len(self.factor) == 1)
-
-    @property
     def diameter(self) -> int:
         """The length of the longest of all shortest paths, in links."""
         return self.factor.diameter + (self.clusters > 1)

@@ -38,7 +38,8 @@ def topology() -> Topology:
 
 
 def test_there_are_70_brokers_20_of_them_inner_and_205_links(topology: Topology) -> None:
-    assert (len(topology.scot), topology.scot.inner_brokers) == (70, 20)
+    scot = topology.scot
+    assert (len(scot), 5 * sum(len(scot.factor.neighbours(one)) >= 2 for one in scot.factor.positions)) == (70, 20)
     assert len({frozenset((one.name, peer)) for one in topology.gateways for peer in one.peers()}) == 205
 
 

@@ -11,14 +11,7 @@ from edgebroker.instants import SECOND
 from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import Advertise, Announce, ClusterBits, Forward
 from edgebroker.overlay.reorder_buffer import HOLD_TIME
-from edgebroker.overlay.routing import (
-    RoutingCase,
-    advertisement_context,
-    civ_of,
-    clusters_of,
-    format_civ,
-    subscription_context,
-)
+from edgebroker.overlay.routing import RoutingCase, civ_of, clusters_of
 from edgelab.simworld.federation import Federation
 
 from ..support.routers import federation
@@ -146,6 +139,21 @@ def test_an_advertisement_costs_m_minus_1_messages_and_a_subscription_n_minus_1(
     kinds = [type(message) for _, _, message in made.sent]
     assert kinds.count(Announce) == 3 * 4
     assert ClusterBits not in kinds, "the host is in the cluster of the subscriber"
+
+
+def format_civ(civ: int, clusters: int) -> str:
+    """*civ* with one digit for each of *clusters* clusters, cluster 0 rightmost."""
+    return f"{civ:0{clusters}b}"
+
+
+def advertisement_context(host_cluster: int, target_clusters: int) -> int:
+    """The layout published for the publisher's gateway, in which the bit of the host cluster is always set."""
+    return target_clusters | 1 << host_cluster
+
+
+def subscription_context(host_cluster: int, own_cluster: int, is_wanted: bool) -> int:
+    """The layout published for the region mates of that gateway: two bits, the host's and the own cluster's."""
+    return 1 << host_cluster | is_wanted << own_cluster
 
 
 def test_the_published_layouts() -> None:

@@ -294,7 +294,7 @@ def test_a_snapshot_names_a_message_that_was_said_before_its_reader_was() -> Non
     alice, carol, sent = session(3), session(4, "carol"), publication(9)
     mine, hers = entry(sent, 1), entry(sent, 6)
     stored = JournalState()
-    stored.apply_numbered(100, message_record(sent, CLOCK, [(alice, mine), (carol, hers)]))  # before its readers
+    stored.apply_row(100, [message_record(sent, CLOCK, [(alice, mine), (carol, hers)])])  # before its readers
     stored.apply(session_record(alice))
     stored.apply(copy_record(sent, alice, mine))
     stored.apply(settled_record([(3, 1)]))
@@ -319,9 +319,9 @@ def test_a_message_that_is_cut_short_is_dropped_in_the_end(missing: int) -> None
     """What a message says is read late, since most are settled by then; what cannot be read is not served."""
     alice, sent, whole = session(3), publication(9), publication(10)
     stored = JournalState()
-    stored.apply_numbered(1, session_record(alice))
-    stored.apply_numbered(2, message_record(sent, CLOCK, [(alice, entry(sent, 1))])[:-missing])
-    stored.apply_numbered(3, message_record(whole, CLOCK, [(alice, entry(whole, 2))]))
+    stored.apply_row(1, [session_record(alice)])
+    stored.apply_row(2, [message_record(sent, CLOCK, [(alice, entry(sent, 1))])[:-missing]])
+    stored.apply_row(3, [message_record(whole, CLOCK, [(alice, entry(whole, 2))])])
     stored.finish()
     assert stored.invalid == 1
     assert list(stored.sessions[3].copies) == [2]
@@ -390,7 +390,7 @@ def test_a_message_beyond_all_numbers_is_none(number: int) -> None:
     spoilt = record[: MESSAGE.size] + number.to_bytes(8) + record[MESSAGE.size + 8 :]
     stored = JournalState()
     stored.apply(session_record(session(1)))
-    stored.apply_numbered(2, spoilt)
+    stored.apply_row(2, [spoilt])
     stored.finish()
     assert stored.invalid == 1
     assert describe(spoilt)["kind"] in ("message", "unknown")
@@ -407,7 +407,7 @@ def test_a_copy_that_is_said_of_another_message_is_one_of_that() -> None:
 def test_a_subscription_identifier_that_no_packet_can_carry_is_none() -> None:
     """Compiled code has 31 bits for it."""
     stored = replayed(session_record(session(1)))
-    stored.apply_numbered(2, subscription_record(1, "t/#", "", 1, False, False, 268_435_456))
+    stored.apply_row(2, [subscription_record(1, "t/#", "", 1, False, False, 268_435_456)])
     assert (stored.invalid, stored.sessions[1].subscriptions) == (1, {})
 
 
@@ -417,7 +417,7 @@ def test_half_a_message_leaves_no_copy_without_a_message() -> None:
     stored = JournalState()
     for number, client in ((1, "alice"), (2, "bob")):
         stored.apply(session_record(session(number, client)))
-    stored.apply_numbered(1, whole[:-20])
+    stored.apply_row(1, [whole[:-20]])
     assert stored.invalid >= 1
     stored.finish()
     assert not any(one.copies for one in stored.sessions.values())

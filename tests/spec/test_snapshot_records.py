@@ -27,7 +27,7 @@ def test_what_is_sent_while_a_snapshot_is_made_is_not_older_than_what_it_said_to
     alice = Session(ClientId("alice"), Inflight(10), SessionOutbox(10, 10_000))
     alice.number = 3
     stored = JournalState()
-    stored.apply_numbered(100, session_record(alice))
+    stored.apply_row(100, [session_record(alice)])
     stored.apply(said(alice, 1))
     stored.apply(SENT.pack(SessionRecordKind.SENT, 3, 1, 21))
     stored.apply(SENT.pack(SessionRecordKind.SENT, 3, 2, 22))

@@ -10,7 +10,6 @@ from edgebroker.matching.outcomes import (
     NOWHERE,
     TritVector,
     absorb,
-    close,
     format_trits,
     parallel_combine,
     refine,
@@ -90,7 +89,3 @@ def test_refining_only_settles_what_was_open(mask: str, annotation: str, refined
 
 def test_absorbing_takes_over_a_yes_and_nothing_else() -> None:
     assert format_trits(absorb(parse_trits("MMYN"), parse_trits("YNNY")), 4) == "YMYN"
-
-
-def test_closing_denies_what_nobody_confirmed() -> None:
-    assert format_trits(close(parse_trits("YMN")), 3) == "YNN"

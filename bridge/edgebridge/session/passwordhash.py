@@ -26,7 +26,6 @@ cut would hold 64 MiB in two threads."""
 SCRYPT_P: Final = 1
 SCRYPT_BYTES_MAX: Final = 64 << 20  # of a line read from a file; OpenSSL's own bound is 32 MiB
 SALT_BYTES: Final = 16
-SCRYPT_KEY_BYTES: Final = 32
 PBKDF2_ITERATIONS: Final = 100_000
 """Mosquitto writes 101, which a graphics card tries a million times a second; with these a check takes 58 ms."""
 PBKDF2_ITERATIONS_MAX: Final = 5_000_000  # of a line read from a file: 3 s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from unicodedata import combining, east_asian_width
@@ -15,7 +15,6 @@ from click.core import ParameterSource
 
 from edgebroker.cli import Refused
 from edgebroker.cli.explain.match_trace import MatchTrace, reason_lines, reasons
-from edgebroker.cli.explain.match_trace import reason_object as reason_to_json
 from edgebroker.cli.explain.meaning import FilterExplanation, compare
 from edgebroker.cli.explain.placement import SubscriptionPlacement, SubscriptionTree
 from edgebroker.cli.explain.terms import SubscriptionForms, judge_event
@@ -327,7 +326,7 @@ def _print_match_trace(
         _print(
             answer
             if client is None
-            else answer | {"client": client, "reasons": [reason_to_json(reason) for reason in match_reasons]}
+            else answer | {"client": client, "reasons": [asdict(reason) for reason in match_reasons]}
         )
         return
     _print(match_trace.lines)

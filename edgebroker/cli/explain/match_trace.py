@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from edgebroker.cli.explain.placement import SubscriptionTree
@@ -307,8 +307,3 @@ def reason_lines(reason: MatchReason) -> Iterator[str]:
     yield f"   {'delivered' if reason.matches else 'not delivered'}"
     for text in reason.search:
         yield f"   {text}"
-
-
-def reason_object(reason: MatchReason) -> dict[str, Any]:
-    """Returns the reason for programs."""
-    return asdict(reason)

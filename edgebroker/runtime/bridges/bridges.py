@@ -397,10 +397,6 @@ class BridgeManager:
             text = f"{session} could not be ended and goes on collecting there: {why}"
             self._operator_log.log(Level.WARNING, "bridge-left-behind", text, bridge=options.name)
 
-    def _plan_of_present(self, name: str) -> BridgePlan:
-        present = self.bridges[name]
-        return BridgePlan(present.settings, present.options, present.dial_target)
-
 
 def _chance() -> float:
     """Returns a number from 0 to below 1."""

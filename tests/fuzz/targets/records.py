@@ -75,7 +75,7 @@ def read_records(data: bytes) -> None:
     """Records in any order and of any content: a broker begins with what they say, and its books are right."""
     stored = JournalState()
     for lsn, record in enumerate(records_of(data), data[0] if data else 1):
-        stored.apply_numbered(lsn, record)
+        stored.apply_row(lsn, [record])
         assert describe(record, lsn) is not None
     stored.finish()
     ledger = Ledger()

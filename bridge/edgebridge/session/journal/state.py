@@ -184,10 +184,6 @@ class JournalState:
         """The latest stored clock that any record knows."""
         return self._deliveries.clock
 
-    def apply_numbered(self, lsn: int, record: bytes) -> None:
-        """Take *record* in, the one numbered *lsn*. What is not understood is counted, and passed over."""
-        self.apply_row(lsn, [record])
-
     def apply_row(self, first: int, records: list[bytes]) -> None:
         """Take *records* in, which are numbered from *first* on. What is not understood is counted, and passed over."""
         if first > 1 and not self._is_begun:
