@@ -34,6 +34,19 @@ class SettingsInvalid(EdgebrokerError):
     """A settings file cannot be used; the message names file, line and key."""
 
 
+class OptionInvalid(EdgebrokerError):
+    """A part of an option cannot be used: (reason, how to mend it)."""
+
+    def __init__(self, reason: str, mend: str) -> None:
+        super().__init__(f"{reason}; {mend}")
+        self.reason = reason
+        self.mend = mend
+
+
+class RuleInvalid(OptionInvalid):
+    """A rule of a bridge cannot be used."""
+
+
 class LogDamaged(EdgebrokerError):
     """A delivery log is damaged; the message names the block and the offset."""
 

@@ -1,5 +1,5 @@
 """Names and addresses: types for the names of clients, gateways and subscriptions, a suggestion for a misspelt name,
-and a host with its TCP port.
+a host with its TCP port, and the names of this machine.
 """
 
 from __future__ import annotations
@@ -77,3 +77,21 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return hostport(self.host, self.port)
+
+
+def names_this_machine(host: str) -> bool:
+    """Return whether a Host header, `name`, `name:port` or `[IPv6]:port`, names this machine. Browsers always send one.
+
+    A web page can send requests to its visitor's own machine under a host name that it resolves to that machine (DNS
+    rebinding): for the browser they have the same origin as the page. So where a listener is reachable only from this
+    machine, requests must name this machine.
+    """
+    import ipaddress  # only for HTTP and WebSocket
+
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not name or name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -12,8 +12,8 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import count, octets, shortened, span
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import GatewayEndpoint, gateway_endpoint, gateway_options, get_json, post_json
+from edgebroker.cli.parameters import HttpAddress
 from edgebroker.runtime.settings.toml import toml_value
 
 COST_HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import click
 
 from edgebroker.cli.display import count, span
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import (
     GatewayAnswerInvalid,
     GatewayEndpoint,
@@ -26,6 +25,7 @@ from edgebroker.cli.http_client import (
     token_file_option,
 )
 from edgebroker.cli.output import Unwritable, complain, say
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType
 from edgebroker.errors import EdgebrokerError
 from edgebroker.runtime.listeners.listeners import expiries
 from edgebroker.runtime.referenced_files import ReferencedFiles

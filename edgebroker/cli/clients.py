@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli.display import aligned, count, fitted, octets, shortened, span
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import (
     GatewayEndpoint,
     OrderRefused,
@@ -20,7 +19,7 @@ from edgebroker.cli.http_client import (
     get_json,
     post_json,
 )
-from edgebroker.cli.parameters import DurationType, WordChoice
+from edgebroker.cli.parameters import DurationType, HttpAddress, WordChoice
 
 LIMIT: Final = 100
 PAGE_ROWS: Final = 1_000  # rows in one response

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.http_address import LOCAL, HttpAddress, HttpAddressType
+from edgebroker.cli.parameters import LOCAL, HttpAddress, HttpAddressType
 from edgebroker.runtime.http.auth import load_tokens
 from edgebroker.runtime.settings import Settings
 

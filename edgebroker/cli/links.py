@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from edgebroker.cli.display import count, octets
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import gateway_endpoint, get_json, token_file_option
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType
 
 HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import gateway_endpoint, gateway_options, post_json
+from edgebroker.cli.parameters import HttpAddress
 from edgebroker.runtime.reload import rejected_outcome
 from edgebroker.runtime.settings import Settings, SettingsRefused
 

@@ -12,9 +12,8 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import aligned, count, octets, shortened, span
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import gateway_endpoint, gateway_options, get_json, post_json
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import HttpAddress, WordChoice
 
 LIMIT: Final = 20
 TOPIC_COLUMNS: Final = 60

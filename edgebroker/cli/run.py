@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType
 from edgebroker.runtime.loop.asyncio_without_ssl import import_asyncio
 from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.settings import COMMAND_LINE

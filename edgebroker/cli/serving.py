@@ -10,15 +10,15 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.parameters import HttpAddress
 from edgebroker.errors import SettingsInvalid
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.listeners.listeners import Listeners
-from edgebroker.runtime.loop.gc import GarbageCollector
 from edgebroker.runtime.loop.loop import run
 from edgebroker.runtime.nonblocking_writer import NonblockingWriter, is_journal
 from edgebroker.runtime.operator_log import Level, OperatorLog, as_journal, as_text
 from edgebroker.runtime.operator_log import as_json as as_json_lines
+from edgebroker.runtime.process import GarbageCollector
 from edgebroker.runtime.reload import ReloadOutcome, rejected_outcome
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.systemd import Systemd

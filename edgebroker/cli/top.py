@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import GatewayNoAnswer, gateway_endpoint, get_json, token_file_option
-from edgebroker.cli.overview import SORTS, Status, overview, table
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType, WordChoice
+from edgebroker.cli.status import SORTS, Status, overview, table
 
 # the alternate screen without a cursor, and back
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"

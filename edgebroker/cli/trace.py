@@ -12,8 +12,8 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import plain
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
 from edgebroker.cli.http_client import gateway_endpoint, open_response, token_file_option
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType
 
 TIMEOUT_S = 15.0  # the gateway sends an empty line every 5 s when nothing happens
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}

@@ -2,7 +2,8 @@
 
 While a bucket's tests name few bounds, the cells are elementary: each test accepts whole cells only, and the cell of a
 value decides the test. Beyond that the bounds are thinned out to quantiles and strings share cells; a test with bounds
-inside a cell then *covers* that cell loosely, and its matches are verified.
+inside a cell then *covers* that cell loosely, and its matches are verified. The sizes of buckets and of their columns
+are the same for both kernels.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ from math import inf, nextafter
 from typing import Final, NamedTuple
 
 from edgebroker.predicate import ElementaryTest, Interval, ValueType
+
+STAR: Final = 0
+"""The set of cells of the `*` edge: its leaves do not test the attribute, or accept most of its values."""
+BUCKET_LIMIT: Final = 4096
+"""The most leaves in a bucket."""
+CUT_FIRST: Final = 24
+"""The least leaves of a bucket with columns. Fewer are tested one by one, about 10 ns each."""
+SAMPLE_MAX: Final = 512
+"""Leaves examined to choose columns and forks. Their quantiles are within a few hundredths of those of all leaves."""
+COLUMNS_MAX: Final = 16
+"""Columns of a bucket: the attributes that most of its leaves test. Tests of other attributes are verified."""
+CAPACITY_WORDS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Sizes of a bucket's rows, in words of 64 leaves."""
+
 
 ABSENT: Final = 0
 """The cell of NULL."""

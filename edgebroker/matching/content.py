@@ -11,24 +11,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import getsizeof
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
-from edgebroker.matching.cells import Cells, thinned
-from edgebroker.matching.growth import (
-    COLLAPSE_SHARE,
-    COLUMN_SHARE_MIN,
-    COLUMNS_MAX,
-    CUT_FIRST,
-    REPLANT_MARGIN,
-    REPLANT_STEP,
-    REVIEW_SHARE,
-    SAMPLE_MAX,
-    SPLIT_ATTRIBUTES_MAX,
-    SPLIT_CUTS,
-    SPLIT_GAIN_MIN,
-    STAR,
-    VISIT_SHARE,
-)
+from edgebroker.matching.cells import COLUMNS_MAX, CUT_FIRST, SAMPLE_MAX, STAR, Cells, thinned
+
+COLUMN_SHARE_MIN: Final = 16
+"""An attribute has a column if at least one leaf in this many tests it."""
+COLLAPSE_SHARE: Final = 4
+"""A fork becomes a bucket again when it has fewer leaves than this fraction of a full bucket: 1 / COLLAPSE_SHARE."""
+VISIT_SHARE: Final = 0.375
+"""The cost of visiting one more bucket, in scans of a full one: finding eight cells takes about 100 ns, in which a
+thousand leaves can be skipped.
+"""
+SPLIT_GAIN_MIN: Final = 0.75
+"""A full bucket becomes a fork if searching that costs at most this fraction of searching two buckets."""
+SPLIT_ATTRIBUTES_MAX: Final = 4
+"""Attributes tried for a fork: those that most leaves test."""
+SPLIT_CUTS: Final = (1, 3, 7)
+"""Numbers of cuts tried for a fork on numbers with too many bounds for elementary cells."""
+REPLANT_MARGIN: Final = 0.10
+"""Hysteresis of the attribute order: the share of `*` at the root must exceed that of another attribute by this."""
+REPLANT_STEP: Final = 32
+"""Leaves moved in one step of a reordering, about 0.1 ms."""
+REVIEW_SHARE: Final = 2
+"""The order of a tree is reviewed after as many changes as it has leaves, and at least this many full buckets."""
 
 
 class Content:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 from typing import Any, Final
 
-from edgebroker.matching.cells import ABSENT, OTHERWISE, STRING_CELLS_MAX, Cells
-from edgebroker.matching.growth import STAR
+from edgebroker.matching.cells import ABSENT, OTHERWISE, STAR, STRING_CELLS_MAX, Cells
 
 STAR_LABEL: Final = "*"
 NAMED_MAX: Final = 4

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.matching.growth import CUT_FIRST, STAR
+from edgebroker.matching.cells import CUT_FIRST, STAR
 from edgebroker.matching.labels import attribute_of, label_of
 from edgebroker.matching.pst import Pst
 from edgebroker.predicate import ElementaryTest, Predicate

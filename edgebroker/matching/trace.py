@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.matching.cells import STAR
 from edgebroker.matching.ends import End, Resolution
-from edgebroker.matching.growth import STAR
 from edgebroker.matching.labels import attribute_of, label_of
 from edgebroker.matching.placement import TestState, path_to, state_of_test
 from edgebroker.matching.pst import Pst

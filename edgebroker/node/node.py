@@ -1,30 +1,69 @@
-"""The node: events go in, effects come out. It only dispatches; the modules beside it do the work."""
+"""The node: events go in, and effects come out, all actions that it asks for, in order. A front end carries them out.
+
+The node only dispatches; the modules beside it do the work.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Protocol, assert_never
+from typing import Final, Protocol, TypeAlias, assert_never
 
+from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX, TOPIC_BYTES_MAX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
-from edgebroker.node.effects import (
-    ClientDeparture,
-    Deliver,
-    Effect,
-    SubscriptionEnd,
-    SubscriptionGrant,
-    SubscriptionRefusal,
-)
 from edgebroker.node.events import ClientRemoval, Event, PublishRequest, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.minute_counts import MinuteCounts
 from edgebroker.node.routes import Routes
 from edgebroker.node.shared_groups import SharedGroups
-from edgebroker.node.subscriptions import Subscription, Subscriptions
+from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions
 from edgebroker.node.timers import TIDY, TimerQueue
 from edgebroker.predicate import Predicate
 from edgebroker.topics import USUAL_CHARS, TopicFilter
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGrant:
+    """A subscription is active. `is_new` is False if it replaced one with the same text."""
+
+    subscription: Subscription
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRefusal:
+    """A subscription is refused because it would exceed a limit of `edgebroker.limits`."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionEnd:
+    """A subscription has ended."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ClientDeparture:
+    """All subscriptions of a client have ended."""
+
+    client: ClientId
+    subscriptions: int
+    """The number of subscriptions that the client had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The copies of the accepted publication, one for each receiver; empty if no subscription matches."""
+
+    copies: tuple[Copy, ...]
+
+
+Effect: TypeAlias = SubscriptionGrant | SubscriptionRefusal | SubscriptionEnd | ClientDeparture | Deliver
+
 
 ALWAYS = ((),)
 """The predicates of a subscription without content filter: one that accepts every event."""

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from edgebridge.frontend.admin import change_quota
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
-from edgebridge.frontend.quota_change import change_quota
 from edgebridge.session.journal.state import JournalState
 from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebroker.instants import MINUTE, SECOND, Duration, Instant

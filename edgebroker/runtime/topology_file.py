@@ -22,9 +22,10 @@ from edgebroker.overlay.topology.draft import (
     DraftLink,
     Site,
     TopologyDraft,
+    TopologyInvalid,
+    TopologyMistake,
     Uplink,
 )
-from edgebroker.overlay.topology.errors import TopologyInvalid, TopologyMistake
 from edgebroker.overlay.topology.factor import POSITION
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.runtime.settings.kinds import Choice, Integer, InvalidValue, ListOf, Text, toml_name

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import GatewayEndpoint, get_json
+from edgebroker.cli.parameters import HttpAddress
 
 from .conftest import PATIENCE_S, V5, Gateway, Guest
 from .mosquitto import NEEDS_MOSQUITTO

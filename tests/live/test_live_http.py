@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.parameters import HttpAddress
 
 pytestmark = pytest.mark.live
 

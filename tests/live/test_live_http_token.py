@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.parameters import HttpAddress
 
 from .conftest import command_line
 from .test_live_http import Browser

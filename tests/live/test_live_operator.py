@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.parameters import HttpAddress
 
 from .conftest import V5, Guest, command_line
 from .test_live_http import Browser

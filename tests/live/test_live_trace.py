@@ -22,7 +22,7 @@ from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
 from edgebridge.wire.properties import Property
-from edgebroker.cli.http_address import HttpAddress
+from edgebroker.cli.parameters import HttpAddress
 from edgebroker.log_schema import Fate
 
 from .conftest import Guest, command_line

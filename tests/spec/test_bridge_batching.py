@@ -24,7 +24,6 @@ from edgebridge.bridge.batching import (
 )
 from edgebridge.bridge.counters import BridgeCounters
 from edgebridge.bridge.endpoints import Endpoints
-from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.inbound import InboundFlow
 from edgebridge.bridge.json_cbor import PayloadFormat
 from edgebridge.bridge.loop_detection import LoopDetector
@@ -40,6 +39,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Packet, PubAck, Publish
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker.errors import RuleInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.runtime.settings import Settings, SettingsRefused
 

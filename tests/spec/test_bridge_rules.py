@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.rules import BridgeDirection, BridgeRule, RuleSet, parse_rule
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Property
+from edgebroker.errors import RuleInvalid
 
 READ = {
     "sensors/#": BridgeRule("sensors/#"),

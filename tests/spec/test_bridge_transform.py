@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from edgebridge.bridge.batching import decode_envelope, encode_entry, encode_envelope
 from edgebridge.bridge.counters import BridgeCounters
 from edgebridge.bridge.endpoints import Endpoints
-from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.inbound import InboundFlow
 from edgebridge.bridge.json_cbor import CborAsJson, PayloadFormat, encode_json
 from edgebridge.bridge.local_end import BYTES_PER_TURN
@@ -30,6 +29,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Packet, Publish
 from edgebridge.wire.properties import Property
 from edgebroker.cbor import encode_cbor
+from edgebroker.errors import RuleInvalid
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
 from ..support.open_bridge import ForgetfulSession, OpenBridge

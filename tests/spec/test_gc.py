@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgebroker.runtime.loop.gc import LONG_S, THRESHOLDS, UNSEEN_MAX, GarbageCollector
+from edgebroker.runtime.process import LONG_S, THRESHOLDS, UNSEEN_MAX, GarbageCollector
 
 
 class Clock:

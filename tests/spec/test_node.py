@@ -10,10 +10,18 @@ from edgebroker.filters import Filter
 from edgebroker.instants import MINUTE
 from edgebroker.names import ClientId
 from edgebroker.node import routes
-from edgebroker.node.effects import ClientDeparture, Deliver, SubscriptionEnd, SubscriptionGrant, SubscriptionRefusal
 from edgebroker.node.events import ClientRemoval, PublishRequest, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import COUNTS_AT_ONCE, TIDY_AT_ONCE, Node
+from edgebroker.node.node import (
+    COUNTS_AT_ONCE,
+    TIDY_AT_ONCE,
+    ClientDeparture,
+    Deliver,
+    Node,
+    SubscriptionEnd,
+    SubscriptionGrant,
+    SubscriptionRefusal,
+)
 from edgebroker.node.timers import TIDY
 from edgebroker.publication import Publication
 from edgebroker.storage.deliverylog.reader import read_segment

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from edgebroker.cli.check import ProbeState, Thresholds, judge_status, probe_line
 from edgebroker.cli.clients import _cells
 from edgebroker.cli.display import columns, count, fitted, octets, shortened, span
-from edgebroker.cli.http_address import HttpAddress, HttpAddressType
-from edgebroker.cli.overview import SORTS, overview, table
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType
+from edgebroker.cli.status import SORTS, overview, table
 from edgebroker.cli.top import screen_lines
 
 

@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from edgebroker.filters import Filter
-from edgebroker.matching.cells import ABSENT, OTHERWISE, Cells, thinned
+from edgebroker.matching.cells import ABSENT, OTHERWISE, STAR, Cells, thinned
 from edgebroker.matching.drawing import BOXES_MAX, svg
-from edgebroker.matching.growth import STAR
 from edgebroker.matching.labels import accepted, label_of
 from edgebroker.matching.portrait import FAMILY_MIN, Portrait
 from edgebroker.matching.pst import Pst

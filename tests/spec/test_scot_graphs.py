@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from edgebroker.overlay.scot import Broker, Scot
-from edgebroker.overlay.topology.errors import TopologyInvalid
+from edgebroker.overlay.topology.draft import TopologyInvalid
 from edgebroker.overlay.topology.factor import Factor
 from tests.laws.overlay.graph import Graph
 

@@ -10,10 +10,9 @@ from edgebridge.session.acl import Acl, read_rule
 from edgebridge.session.authorization import DECISIONS_MAX, AclRights, Rights
 from edgebroker.limits import MIB, ROUTES_MAX, TOPIC_BYTES_MAX
 from edgebroker.names import ClientId
-from edgebroker.node.effects import Effect, SubscriptionGrant, SubscriptionRefusal
 from edgebroker.node.events import ClientRemoval, SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.ledger import Ledger
-from edgebroker.node.node import Node
+from edgebroker.node.node import Effect, Node, SubscriptionGrant, SubscriptionRefusal
 from edgebroker.topics import USUAL_CHARS, TopicFilter
 
 LONG = "x" * 60_000

@@ -15,9 +15,9 @@ from edgebroker.overlay.topology.draft import (
     DraftLink,
     Site,
     TopologyDraft,
+    TopologyInvalid,
     Uplink,
 )
-from edgebroker.overlay.topology.errors import TopologyInvalid
 from edgebroker.overlay.topology.topology import Topology
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.admin import change_quota
 from edgebridge.frontend.options import Quota
-from edgebridge.frontend.quota_change import change_quota
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import PingReq, Publish
 from edgebroker.instants import SECOND

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import OptionInvalid
 from edgebroker.instants import DAY, HOUR, SECOND, Duration, Instant
 from edgebroker.limits import KIB
 
@@ -26,13 +26,8 @@ RATE_MAX: Final = 1_000_000_000
 _HOURS: Final = re.compile(r"(\d\d):([0-5]\d)-(\d\d):([0-5]\d)")
 
 
-class ScheduleSpanInvalid(EdgebrokerError):
-    """A span that cannot be used: (reason, how to mend it)."""
-
-    def __init__(self, reason: str, mend: str) -> None:
-        super().__init__(f"{reason}; {mend}")
-        self.reason = reason
-        self.mend = mend
+class ScheduleSpanInvalid(OptionInvalid):
+    """A span of a schedule cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from edgebridge.bridge.errors import RuleInvalid
-from edgebroker.errors import FilterInvalid
+from edgebroker.errors import FilterInvalid, RuleInvalid
 from edgebroker.filters.names import AttributeName, AttributeSource, Step
 from edgebroker.limits import PAYLOAD_DEPTH_MAX
 

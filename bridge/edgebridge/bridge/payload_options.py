@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from edgebridge.bridge.errors import RuleInvalid
 from edgebroker.dataclasses import dataclass
+from edgebroker.errors import RuleInvalid
 from edgebroker.limits import KIB
 
 FORMS: Final = ("json", "cbor")

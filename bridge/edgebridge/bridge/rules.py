@@ -21,13 +21,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
-from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.payload_options import BATCH_TOPIC, PayloadOptions, read_payload_options
 from edgebridge.session.subscription_text import encode_subscription
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Property, subscription_identifiers, text_property, user_properties
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
+from edgebroker.errors import FilterInvalid, FilterTooComplex, RuleInvalid, TopicInvalid
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topic_name
 
 if TYPE_CHECKING:

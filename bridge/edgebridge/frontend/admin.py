@@ -1,6 +1,7 @@
-"""Orders of an operator: end a connection or a session, clear a retained message.
+"""Orders of an operator: end a connection or a session, clear a retained message, change the quota.
 
-Each function takes effect at once. Its caller, the HTTP server, checks the rights of whoever gives the order.
+Each function takes effect at once, also for clients that are connected. Its caller, the HTTP server or a reload, checks
+the rights of whoever gives the order.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.connection_rate import ConnectionRateLimit
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.options import Quota
 from edgebridge.session.session import Session
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
@@ -64,3 +67,21 @@ def clear_retained(frontend: Frontend, topic: str, now: Instant) -> None:
     refusal = frontend.publish_handler.publish(Publication(OPERATOR, topic, b"", 1, True, now), now)
     if refusal is not None:  # a reader's queue refuses, the memory of all is full, or the topic is the broker's own
         raise RetainedClearError(f"{topic} stays: {refusal}") from refusal
+
+
+def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
+    """Let *quota* hold. What was granted stays granted; how fast a client published until now is forgotten."""
+    before, frontend.quota = frontend.quota, quota
+    if quota == before:
+        return
+    turned_away = frontend.connection_rate.rejected
+    frontend.connection_rate = ConnectionRateLimit(quota, now)
+    frontend.connection_rate.rejected = turned_away
+    frontend.input.connect_bytes_max = quota.connect_bytes_max
+    frontend.subscribe_handler.filter_quota.quota = quota
+    frontend.node.subscriptions_per_client_max = quota.subscriptions_max
+    frontend.memory_limit.bytes_max = quota.memory_bytes_max
+    frontend.memory_limit.check(now)
+    for connection in frontend.connections.values():
+        connection.meter = quota.meter(now)
+    frontend.input_scheduler.end_pauses(now)  # of hours, perhaps: they were made of the rate of before

@@ -23,8 +23,8 @@ from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Extractor, Filter
 from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.limits import LINKS_MAX
+from edgebroker.matching.cells import BUCKET_LIMIT
 from edgebroker.matching.drawing import svg as svg_text
-from edgebroker.matching.growth import BUCKET_LIMIT
 from edgebroker.matching.portrait import LINES_MAX, Portrait
 from edgebroker.predicate import Value
 from edgebroker.topics import TopicFilter, parse_topic_name

@@ -12,7 +12,6 @@ from itertools import chain, count
 from typing import Final
 from urllib.parse import unquote
 
-from edgebridge.bridge.errors import RuleInvalid
 from edgebridge.bridge.rules import BridgeDirection, BridgeRule, parse_rule
 from edgebridge.session.subscription_text import FILTER_PREFIX, parse_subscription
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
@@ -27,7 +26,7 @@ from edgebroker.cli.mosquitto_import.draft import (
     within,
 )
 from edgebroker.cli.mosquitto_import.rules import Rule, is_number, one_of, text, truth, whole
-from edgebroker.errors import EdgebrokerError
+from edgebroker.errors import EdgebrokerError, RuleInvalid
 from edgebroker.names import Address
 
 NOTHING: Final = '""'

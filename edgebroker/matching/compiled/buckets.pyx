@@ -26,7 +26,7 @@ from edgebroker.matching.compiled.leaves cimport Leaf, Leaves
 from edgebroker.matching.compiled.members cimport LINK_WORDS_MAX
 from edgebroker.matching.compiled.nodes cimport TreeNode, maybe_at, yes_at
 
-from edgebroker.matching.growth import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX, SAMPLE_MAX
+from edgebroker.matching.cells import BUCKET_LIMIT, CAPACITY_WORDS, COLUMNS_MAX, SAMPLE_MAX
 
 assert BUCKET_LIMIT == 64 * WORDS_MAX and COLUMNS_MAX == COLUMNS_ROOM
 

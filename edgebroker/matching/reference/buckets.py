@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from edgebroker.matching.cells import Cells, Cover
-from edgebroker.matching.growth import BUCKET_LIMIT, SAMPLE_MAX, STAR
+from edgebroker.matching.cells import BUCKET_LIMIT, SAMPLE_MAX, STAR, Cells, Cover
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import TreeNode
 from edgebroker.predicate import ElementaryTest, Predicate

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from edgebroker.matching.cells import Cells
-from edgebroker.matching.growth import STAR
+from edgebroker.matching.cells import STAR, Cells
 from edgebroker.matching.reference.buckets import Bucket, edge_of
 from edgebroker.matching.reference.leaves import Leaves
 from edgebroker.matching.reference.nodes import TreeNode

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from edgebroker.matching.cells import Cells
-from edgebroker.matching.growth import STAR
+from edgebroker.matching.cells import STAR, Cells
 from edgebroker.matching.outcomes import TritVector
 
 

@@ -1,13 +1,17 @@
-"""A topology draft: sites, gateways, links and uplinks as written in the file, before validation."""
+"""A topology draft: sites, gateways, links and uplinks as written in the file, before validation, and its mistakes,
+each with its place in the file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
+from itertools import islice
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.names import Address
+from edgebroker.errors import EdgebrokerError
+from edgebroker.names import Address, most_alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +113,37 @@ class TopologyDraft:
     sites: tuple[Site, ...]
     gateways: tuple[DraftGateway, ...]
     links: tuple[DraftLink, ...] = ()
+
+
+NAMES_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyMistake:
+    """One mistake. `where`: its place in the file: section, index from 0 if sections repeat, and key. `mend`: the
+    remedy.
+    """
+
+    where: tuple[str | int, ...]
+    reason: str
+    mend: str
+
+    def __str__(self) -> str:
+        place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in self.where).removeprefix(".")
+        return f"{place}: {self.reason}; {self.mend}"
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Return a remedy for *name*, which is none of *names*."""
+    if (meant := most_alike(name, names)) is not None:
+        return f"did you mean {meant}?"
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"there are {', '.join(islice(names, NAMES_SHOWN))}{more}"
+
+
+class TopologyInvalid(EdgebrokerError):
+    """A topology is invalid because of `mistakes`; the message has one line for each."""
+
+    def __init__(self, mistakes: Iterable[TopologyMistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(map(str, self.mistakes)))

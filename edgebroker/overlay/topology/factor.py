@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
-from edgebroker.overlay.topology.errors import TopologyInvalid, TopologyMistake
+from edgebroker.overlay.topology.draft import TopologyInvalid, TopologyMistake
 
 TREE: Final = ("factor", "tree")
 """Its place in the file."""

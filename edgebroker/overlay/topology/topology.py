@@ -15,8 +15,16 @@ from edgebroker.digests import sha256
 from edgebroker.names import Address
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.dialling import DialPlan, dial
-from edgebroker.overlay.topology.draft import UPLINKS, DraftGateway, Site, TopologyDraft, Uplink
-from edgebroker.overlay.topology.errors import TopologyInvalid, TopologyMistake, nearest
+from edgebroker.overlay.topology.draft import (
+    UPLINKS,
+    DraftGateway,
+    Site,
+    TopologyDraft,
+    TopologyInvalid,
+    TopologyMistake,
+    Uplink,
+    nearest,
+)
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.validation import holders, mistakes, neighbours
 

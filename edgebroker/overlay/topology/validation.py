@@ -9,8 +9,7 @@ from typing import Final
 
 from edgebroker import limits
 from edgebroker.overlay.topology.dialling import PeerUnreachable, dial
-from edgebroker.overlay.topology.draft import DraftLink, TopologyDraft
-from edgebroker.overlay.topology.errors import TopologyMistake, nearest
+from edgebroker.overlay.topology.draft import DraftLink, TopologyDraft, TopologyMistake, nearest
 from edgebroker.overlay.topology.factor import Factor, ReadTree
 
 MISTAKES_MAX: Final = 20

@@ -18,9 +18,9 @@ import h11
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import CannotListen
+from edgebroker.names import names_this_machine
 from edgebroker.runtime.http.auth import CHALLENGE, HttpAccess
-from edgebroker.runtime.listeners.bind_error import describe_bind_error
-from edgebroker.runtime.listeners.local_names import names_this_machine
+from edgebroker.runtime.listeners.listener import describe_bind_error
 
 CONNECTIONS_MAX: Final = 32
 """Scrapers, people and traces share these; each has one request. Further connections are refused with 503."""

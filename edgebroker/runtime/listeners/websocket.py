@@ -20,8 +20,8 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, RejectConnection, RejectData, Request
 from wsproto.utilities import RemoteProtocolError
 
+from edgebroker.names import names_this_machine
 from edgebroker.runtime.listeners.layer import ConnectionRefusalCause, ConnectionRefusals, Layer
-from edgebroker.runtime.listeners.local_names import names_this_machine
 from edgebroker.runtime.loop.reactor import WRITE_BUFFER_BYTES, ClientProtocol
 from edgebroker.runtime.settings.sections import ListenerSettings
 

@@ -21,8 +21,7 @@ from edgebroker.instants import Instant
 from edgebroker.overlay.link.handshake import RUN_BYTES
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.topology.diff import difference
-from edgebroker.overlay.topology.draft import Uplink
-from edgebroker.overlay.topology.errors import TopologyInvalid
+from edgebroker.overlay.topology.draft import TopologyInvalid, Uplink
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
 from edgebroker.runtime.settings.problems import ProblemCollector

@@ -20,7 +20,7 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkDown, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.runtime.listeners.bind_error import describe_bind_error
+from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import DialError, PeerConnection, dial, reason_of

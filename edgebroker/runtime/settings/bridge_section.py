@@ -48,8 +48,8 @@ class RuleKind:
     """A rule of a bridge: a table with the fields of `BridgeRule`, or one line of text."""
 
     def read(self, value: object, folder: Path) -> BridgeRule:
-        from edgebridge.bridge.errors import RuleInvalid
         from edgebridge.bridge.rules import parse_rule  # only gateways with bridges load it
+        from edgebroker.errors import RuleInvalid
 
         try:
             if isinstance(value, str):

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from edgebroker.runtime.loop.gc import GarbageCollector
+from edgebroker.runtime.process import GarbageCollector
 from tests.fuzz.targets import TARGETS, kind_of, share_of
 
 from .bounds import costs_of

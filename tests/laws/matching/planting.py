@@ -20,8 +20,8 @@ Planting = Callable[[Case], Sequence[Pst]]
 COMPILED: ModuleType | None = kernel if kernel.KIND == "compiled" else None
 CRAMPED_MAX = 32
 CRAMPED = {"CUT_FIRST": 4, "COLUMNS_MAX": 3, "SPLIT_GAIN_MIN": 0.95, "REPLANT_STEP": 2}
-"""Instead of `edgebroker.matching.growth` where buckets hold at most CRAMPED_MAX: these have columns, some too few,
-divide whenever that gains anything, and are reordered in as many steps as a large tree."""
+"""Instead of the constants in `edgebroker.matching.content` where buckets hold at most CRAMPED_MAX: these have columns,
+some too few, divide whenever that gains anything, and are reordered in as many steps as a large tree."""
 
 
 def one_tree(case: Case) -> Sequence[Pst]:

@@ -32,9 +32,8 @@ from edgebridge.wire.properties import Properties, Property, subscription_identi
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.instants import Instant
-from edgebroker.node.effects import SubscriptionGrant, SubscriptionRefusal
 from edgebroker.node.events import SubscribeRequest, UnsubscribeRequest
-from edgebroker.node.node import Node
+from edgebroker.node.node import Node, SubscriptionGrant, SubscriptionRefusal
 from edgebroker.node.subscriptions import Subscription
 
 if TYPE_CHECKING:

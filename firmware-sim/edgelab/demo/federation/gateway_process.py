@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from edgebroker.cli.http_address import HttpAddress
 from edgebroker.cli.http_client import GatewayAnswerInvalid, GatewayEndpoint, GatewayNoAnswer, get_json
+from edgebroker.cli.parameters import HttpAddress
 from edgelab.demo.child import DemoProcess, child
 from edgelab.demo.play import listening
 
