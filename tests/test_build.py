@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
 
@@ -60,3 +63,62 @@ def test_the_pure_run_has_all_tests_that_a_kernel_takes_part_in(root: Path) -> N
         assert has_kernel(root / "tests" / name), name
     for name in ("spec/test_trits.py", "spec/test_scram.py"):
         assert not has_kernel(root / "tests" / name), name
+
+
+CDEF = re.compile(
+    r"^cdef class (?P<owner>\w+)|@cython\.locals\((?P<typed>(?:[^()]|\([^()]*\))*)\)"
+    r"|^(?P<indent> *)(?:cdef|cpdef) [^\n(:=]*?(?P<function>\w+)\(",
+    re.M,
+)
+"""The beginning of a class, the types of a function's locals, or a function."""
+
+
+def stale_locals(declarations: str, source: str) -> list[str]:
+    """`function: name` for each name in a `cython.locals` of a .pxd that its function in the .py does not have."""
+    functions: dict[str, ast.FunctionDef] = {}
+    for node in ast.parse(source).body:
+        owned = [(f"{node.name}.", each) for each in node.body] if isinstance(node, ast.ClassDef) else [("", node)]
+        functions |= {owner + each.name: each for owner, each in owned if isinstance(each, ast.FunctionDef)}
+    stale, owner, typed = [], "", list[str]()
+    for found in CDEF.finditer(re.sub(r"#.*", "", declarations)):
+        if found["typed"] is not None:
+            typed = re.findall(r"(\w+)\s*=", found["typed"])
+        elif found["function"]:
+            name = (f"{owner}." if found["indent"] else "") + found["function"]
+            known = set(locals_of(functions[name])) if name in functions else set()
+            stale += [f"{name}: {each}" for each in typed if each not in known]
+            typed = []
+        elif found["owner"]:
+            owner = found["owner"]
+    return stale
+
+
+def locals_of(function: ast.FunctionDef) -> Iterator[str]:
+    """The names of parameters, and all that are assigned to."""
+    for node in ast.walk(function):
+        match node:
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.ExceptHandler(name=str(name)):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+
+
+def test_every_typed_local_is_one_of_its_function(root: Path) -> None:
+    declared = [path for name in ("edgebroker", "bridge") for path in sorted((root / name).rglob("*.pxd"))]
+    pairs = {path: path.with_suffix(".py") for path in declared if path.with_suffix(".py").exists()}
+    assert len(pairs) > 20
+    stale = {
+        str(path.relative_to(root)): stale_locals(path.read_text(), source.read_text())
+        for path, source in pairs.items()
+    }
+    assert {name: found for name, found in stale.items() if found} == {}, "declared in vain: renamed, or gone"
+
+
+def test_a_typed_local_that_is_gone_is_found() -> None:
+    source = "def f(a):\n  b = a\nclass A:\n  def f(self):\n    for c in d:\n      pass\n"
+    declarations = (
+        "@cython.locals(a=int, b=dict[int],\n  c=int)\ncdef f(a)\n"
+        "cdef class A:\n    @cython.locals(c=cython.longlong, d=int)\n    cpdef bint f(self)\n"
+        "    cpdef bint g(self)\n@cython.locals(e=int)\ncdef inline int gone(int a)\n"
+    )
+    assert stale_locals(declarations, source) == ["f: c", "A.f: d", "gone: e"]

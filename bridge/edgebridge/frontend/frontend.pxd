@@ -27,7 +27,7 @@ cdef class Frontend:
     cdef public dict connections
     cdef public list dirty, readable
     cdef public long long accepted
-    @cython.locals(published="long long", session=Session)
+    @cython.locals(published="long long")
     cpdef feed(self, Connection connection, bytes chunk, now)
     @cython.locals(out=list, session=Session)
     cpdef list take_output(self, Connection connection, now)

@@ -19,9 +19,7 @@ cpdef tuple skip_broken(
 )
 
 
-@cython.locals(
-    base=Py_ssize_t, start=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t, next_at=Py_ssize_t, size=Py_ssize_t, state=int
-)
+@cython.locals(base=Py_ssize_t, start=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t, next_at=Py_ssize_t, state=int)
 cpdef tuple find_row(
     bytes data, Py_ssize_t begin, Py_ssize_t stop, Py_ssize_t end, Py_ssize_t count_max, salt, bytearray states,
     long long bytes_left

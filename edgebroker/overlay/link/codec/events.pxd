@@ -21,8 +21,7 @@ cdef class FlowWriter:
     cdef Flow _latest
 
     @cython.locals(
-        state=tuple, flow=Flow, payload=bytes, size=Py_ssize_t, step=cython.longlong, delay=cython.longlong,
-        sequence=cython.longlong, published_ms=cython.longlong
+        state=tuple, flow=Flow, payload=bytes, size=Py_ssize_t, step=cython.longlong, delay=cython.longlong
     )
     cpdef bytes write(self, object forward, object service, object expires_in_ms)
     @cython.locals(item=bytes, changes=bytes)
