@@ -1,7 +1,7 @@
-"""`edgebroker experiment`: repeats published experiments and compares the outcome with the published one.
+"""`edgebroker experiment`: repeats published experiments and compares the results with the published ones.
 
-Every experiment is a subcommand in a module of its own, imported when a user calls it. Networks and workloads are
-our own; figures are compared with those of the sources [LM] and [SCOT].
+Every experiment is a subcommand in a module of its own, imported when a user calls it. Networks and workloads are our
+own; figures are compared with those of the sources [LM] and [SCOT].
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib import import_module
 
 import click
 
-# subcommand -> module of this folder; each module calls its click command `command`
+# subcommand -> module in this folder, whose click command is `command`
 EXPERIMENTS = {"idr": "idr", "link-matching": "link_matching", "scot": "scot"}
 
 

@@ -1,4 +1,4 @@
-"""`edgebroker experiment idr`: static and dynamic routing beside each other while publishers burst.
+"""`edgebroker experiment idr`: compares static with dynamic routing while publishers burst.
 
 Source: [SCOT], evaluation of notification routing.
 """
@@ -30,50 +30,52 @@ from edgelab.simworld.simulation import Simulation
 
 SUBSCRIBERS: Final = 2_000
 FOLLOWERS: Final = 40
-"""Of a publisher that bursts: 2 % of the subscribers."""
+"""Subscribers of a publisher that bursts: 2 % of all."""
 PUBLISHERS: Final = 100
 EVENTS: Final = 2_000
-"""Of each publisher."""
+"""Events of each publisher."""
 PER_MINUTE: Final = 60
 BURST: Final = 100_000
 """Events of a publisher that bursts."""
 GROUP: Final = 1_000
-"""Events of which the greatest delay is looked at together."""
+"""Events per group of which the largest delay is shown."""
 SOON: Final[Duration] = SECOND
 OVERLOAD: Final = 1.5
-"""How many times what it can send comes to the machine of the publisher's broker, at FASTEST, with static routing."""
+"""The load of the bursting publisher's broker machine at FASTEST with static routing, relative to its capacity."""
 FASTEST: Final = 100_000
-"""Events in a minute."""
+"""Events per minute."""
 BEGIN: Final[Instant] = 100 * SECOND
 PRICES: Final = 100
 PAYLOAD: Final = (
     '{"n":"%08d","price":%d,"open":51.5,"high":54,"low":49.25,"close":53,"volume":1200,"change":1.5,"bid":2,"ask":3}'
 )
-"""Ten attributes."""
+"""The payload has ten attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BurstOutcome:
-    """What became of all events. Times are measured in the run and divided by its scale."""
+    """The delays and losses of all events. Times are measured in the run and divided by its scale."""
 
     mean_s: float
     p99_s: float
     soon: float
-    """The part of the deliveries within a second."""
+    """The share of the deliveries within a second."""
     stable_s: float
-    """From the beginning of the burst until every event is again delivered everywhere within a second."""
+    """Time from the beginning of the burst until every event is again delivered everywhere within a second."""
     deliveries: int
     wrong: int
-    """Deliveries missing, or too many."""
+    """Number of deliveries that are missing, or too many."""
     messages: int
     host_load: int
-    """Events that left the broker of the publisher that bursts."""
+    """Events that left the broker of the bursting publisher."""
     maxima_s: tuple[float, ...]
-    """The greatest delay in each GROUP of events, in the order in which they were published."""
+    """The largest delay in each GROUP of events, in the order of publication."""
 
 
 def burst(seed: int, is_dynamic: bool, scale: float, per_minute: int = FASTEST, bursting: int = 1) -> BurstOutcome:
-    """Run it with *scale* times the events at the same rates: queues, delays and windows are *scale* times as long."""
+    """Run the experiment with *scale* times the events at the same rates: queues, delays and windows are *scale* times
+    as long.
+    """
     run = _BurstRun(seed, is_dynamic, bursting)
     return run.outcome(scale, per_minute)
 
@@ -83,8 +85,8 @@ class _BurstRun(TimedFederation):
 
     def __init__(self, seed: int, is_dynamic: bool, bursting: int) -> None:
         topology, simulation = seventy_brokers(), Simulation(seed)
-        ways = replace(PUBLISHED_OPTIONS, is_dynamic=is_dynamic)
-        super().__init__(topology, ways, OverlayCosts(0, 0), simulation, machines_of(topology))
+        options = replace(PUBLISHED_OPTIONS, is_dynamic=is_dynamic)
+        super().__init__(topology, options, OverlayCosts(0, 0), simulation, machines_of(topology))
         chance = simulation.random
         names = [*self.peers]
         self._hosts = {f"b{number}": host for number, host in enumerate(chance.sample(names, bursting))}
@@ -92,18 +94,18 @@ class _BurstRun(TimedFederation):
         self._readers: dict[str, dict[str, list[int]]] = {client: {} for client in self._hosts}
         self._published: list[tuple[Instant, int]] = []
         self._slowest: list[Duration] = []
-        self._missing: list[int] = []  # deliveries, by event
+        self._missing: list[int] = []  # expected deliveries, by event
         self._delays: list[Duration] = []
         with self.at_once():
             for number in range(SUBSCRIBERS):
                 self._place_subscriber(number, names, bursting)
             for client, host in self._hosts.items():
                 self.perform(host, self.peers[host].advertise(client, f"{client}/stock", self.now))
-        work = round(MINUTE / FASTEST * OVERLOAD / self._work_of_host_machine())
-        self.costs = OverlayCosts(receive=work, copy=work)
+        cost = round(MINUTE / FASTEST * OVERLOAD / self._work_of_host_machine())
+        self.costs = OverlayCosts(receive=cost, copy=cost)
 
     def outcome(self, scale: float, per_minute: int) -> BurstOutcome:
-        """Let it happen."""
+        """Run the simulation and return its outcome."""
         chance = self.simulation.random
         begin, span = round(BEGIN * scale), round(EVENTS * MINUTE / PER_MINUTE * scale)
         for client in self._hosts:
@@ -113,15 +115,15 @@ class _BurstRun(TimedFederation):
             else:
                 instants = [chance.randrange(span) for _ in range(round(EVENTS * scale))]
             for instant in instants:
-                self.simulation.at(instant, partial(self._say, client, chance.randrange(PRICES)))
+                self.simulation.at(instant, partial(self._publish_price, client, chance.randrange(PRICES)))
         self.watch(max(1, round(WINDOW * scale)), span)
         self.simulation.run_while(lambda: True)
         return self._outcome(scale)
 
-    def deliver_local(self, gateway: str, hand: DeliverEvent) -> None:
+    def deliver_local(self, gateway: str, delivery: DeliverEvent) -> None:
         """Count the deliveries to the gateway's clients, each with its delay."""
-        thresholds = self._readers[hand.forward.client].get(gateway, ())
-        number = int(hand.forward.payload[6:14])
+        thresholds = self._readers[delivery.forward.client].get(gateway, ())
+        number = int(delivery.forward.payload[6:14])
         published_at, price = self._published[number]
         readers = bisect_left(thresholds, price)
         if readers:
@@ -131,9 +133,10 @@ class _BurstRun(TimedFederation):
             self._missing[number] -= readers
 
     def _place_subscriber(self, number: int, names: list[str], bursting: int) -> None:
-        """One of FOLLOWERS of each publisher that bursts, elsewhere than it; or a reader of another one.
+        """Place a subscriber of a bursting publisher, at another broker than it; or of another publisher.
 
-        The first followers go to one cluster after the other, so that all are targets.
+        Each bursting publisher has FOLLOWERS subscribers. The first ones go to one cluster after the other, so that all
+        are targets.
         """
         chance = self.simulation.random
         if number < bursting * FOLLOWERS:
@@ -148,7 +151,7 @@ class _BurstRun(TimedFederation):
         self.subscribe(gateway, number, f"{client}/#", Filter.parse(f"price > {threshold}").predicates)
 
     def _work_of_host_machine(self) -> int:
-        """The copies of an event of `b0` that the machine of its broker takes in or sends with static routing."""
+        """Return the copies of an event of `b0` that its broker's machine receives or sends with static routing."""
         host, factor = self._hosts["b0"], self.topology.factor
         root, cluster = host.split(".")
         links = {(host, f"{root}.{other}") for other in range(CLUSTERS) if str(other) != cluster}
@@ -158,13 +161,13 @@ class _BurstRun(TimedFederation):
         own = self._machines[host]
         return sum(self._machines[broker] == own for link in links for broker in link)
 
-    def _say(self, client: str, price: int) -> None:
+    def _publish_price(self, client: str, price: int) -> None:
         payload = PAYLOAD % (len(self._published), price)
         self._published.append((self.simulation.now, price))
         self._slowest.append(0)
         host = self._hosts[client]
-        elsewhere = (readers for gateway, readers in self._readers[client].items() if gateway != host)
-        self._missing.append(sum(bisect_left(readers, price) for readers in elsewhere))
+        remote_readers = (readers for gateway, readers in self._readers[client].items() if gateway != host)
+        self._missing.append(sum(bisect_left(readers, price) for readers in remote_readers))
         self.publish(host, client, f"{client}/stock", payload.encode())
 
     def _outcome(self, scale: float) -> BurstOutcome:
@@ -189,12 +192,13 @@ class _BurstRun(TimedFederation):
 
 SEEDS: Final = 5
 SLOWER: Final = {80_000: "-17.7 %", 60_000: "-21 %"}
-"""Events in a minute -> the published gain."""
+"""Events per minute -> the published gain."""
 BURSTING: Final = (1, 2, 3, 5)
-"""Publishers at once."""
+"""Publishers that burst at the same time."""
 PAIRS: Final = 8
-"""Seeds with which several burst. Two at once gain 15 % with one seed and lose 1 % with another: a few seeds do not
-tell whether three gain less."""
+"""Seeds with which several publishers burst. Two at once gain 15 % with one seed and lose 1 % with another: with few
+seeds it would be unknown whether three gain less.
+"""
 SCALE: Final = 0.02
 PERCENT: Final = "{:+.1%}"
 EXACT: Final = "{:+.2%}"
@@ -205,7 +209,7 @@ COUNT: Final = "{:,.0f}"
 
 @dataclass(frozen=True, slots=True, order=True)
 class BurstCase:
-    """One run but for the routing."""
+    """The parameters of a run, except the routing."""
 
     seed: int
     per_minute: int = FASTEST
@@ -213,11 +217,13 @@ class BurstCase:
 
 
 Both = tuple[BurstOutcome, BurstOutcome]
-"""With static and with dynamic routing."""
+"""Outcomes with static and with dynamic routing."""
 
 
 def cases(seeds: int) -> list[BurstCase]:
-    """The burst for every seed, a slower one for the first, and for the first PAIRS one, two ... publishers at once."""
+    """Yield the burst for every seed, a slower one for the first, and for the first PAIRS one, two ... publishers at
+    once.
+    """
     return [
         *(BurstCase(seed) for seed in range(1, max(seeds, PAIRS) + 1)),
         *(BurstCase(1, per_minute=rate) for rate in SLOWER),
@@ -226,18 +232,18 @@ def cases(seeds: int) -> list[BurstCase]:
 
 
 def run(case: BurstCase, is_dynamic: bool, scale: float) -> BurstOutcome:
-    """One run."""
+    """Run one case with static or dynamic routing."""
     return burst(case.seed, is_dynamic, scale, case.per_minute, case.bursting)
 
 
 def gain(both: Both) -> float:
-    """How much shorter the mean delay is with dynamic routing: -0.2 is a fifth shorter."""
+    """Return the relative change of the mean delay with dynamic routing: -0.2 is a fifth shorter."""
     static, dynamic = both
     return dynamic.mean_s / static.mean_s - 1
 
 
 def findings(outcomes: Mapping[BurstCase, Both], seeds: int = SEEDS) -> list[ExperimentFigure]:
-    """What the source says, what we find; of one publisher that bursts, with *seeds* seeds."""
+    """Return the published figures beside ours; for one bursting publisher, with *seeds* seeds."""
     main = _main(outcomes, seeds)
     pairs = {case.seed for case in outcomes if case.bursting > 1}
     gains = [fmean(gain(outcomes[BurstCase(seed, bursting=number)]) for seed in pairs) for number in BURSTING]
@@ -270,7 +276,7 @@ def findings(outcomes: Mapping[BurstCase, Both], seeds: int = SEEDS) -> list[Exp
 
 
 def beyond(outcomes: Mapping[BurstCase, Both], seeds: int = SEEDS) -> list[ExperimentFigure]:
-    """What a product should reach; of one publisher that bursts, with *seeds* seeds."""
+    """Return the figures that a product should reach; for one bursting publisher, with *seeds* seeds."""
     main = _main(outcomes, seeds)
     mean = fmean(dynamic.mean_s / static.mean_s for static, dynamic in main)
     slow = fmean(dynamic.p99_s / static.p99_s for static, dynamic in main)
@@ -292,12 +298,12 @@ def _more_messages(main: Sequence[Both]) -> float:
 
 
 def _settling(outcome: BurstOutcome) -> float:
-    """From the end of the burst until all is stable."""
+    """Return the time from the end of the burst until all is stable."""
     return max(0.0, outcome.stable_s - BURST / FASTEST * 60)
 
 
 def labels(case: BurstCase, is_dynamic: bool) -> Iterator[str]:
-    """What is being done, in words."""
+    """Yield a description of each step."""
     yield "dynamic" if is_dynamic else "static"
     yield f"seed {case.seed}"
     yield f"{case.per_minute:,} a minute"
@@ -338,7 +344,7 @@ def command(seeds: int, scale: float, jobs: int, as_json: bool, svg: Path | None
 
 
 def measured(seeds: int, scale: float, jobs: int) -> dict[BurstCase, Both]:
-    """All runs, so many at once."""
+    """Return the outcomes of all runs, *jobs* at a time."""
     wanted = [(case, is_dynamic) for case in cases(seeds) for is_dynamic in (False, True)]
     found: dict[tuple[BurstCase, bool], BurstOutcome] = {}
     with ProcessPoolExecutor(jobs) as pool, StatusLine() as progress:
@@ -351,7 +357,7 @@ def measured(seeds: int, scale: float, jobs: int) -> dict[BurstCase, Both]:
 
 
 def drawn(both: Both) -> str:
-    """The chart: the greatest delay in each thousand events, in the order in which they were published."""
+    """Return the chart: the largest delay in each thousand events, in the order of publication."""
     lines = [
         ChartLine(name, {(at + 1) * GROUP: delay for at, delay in enumerate(both[place].maxima_s)}, colour)
         for place, (name, colour) in enumerate((("static", STATIC_COLOUR), ("dynamic", DYNAMIC_COLOUR)))

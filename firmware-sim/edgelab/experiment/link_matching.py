@@ -1,6 +1,6 @@
-"""`edgebroker experiment link-matching`: matching steps over several hops beside one centralised match.
+"""`edgebroker experiment link-matching`: compares matching steps over several hops with one centralised match.
 
-Source: [LM], chart "matching steps": brokers in three regions, and subscribers with a taste by region.
+Source: [LM], chart "matching steps": brokers in three regions, and subscribers whose interests depend on the region.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from edgelab.experiment.published_tree import FixedPst, FixedSubscription, Optim
 from edgelab.experiment.report import ChartLine, StatusLine, line_chart, write_chart
 
 VALUES: Final = (1, 2, 3)
-"""The values of every attribute."""
+"""The number of values of every attribute."""
 FIRST_TESTED: Final = 0.98
-"""How likely a subscription tests the first attribute."""
+"""The probability that a subscription tests the first attribute."""
 
 
 class InterestWorkload:
     """Random predicates and events.
 
     Attribute i (from 1) is tested with probability `FIRST_TESTED * decline ** (i - 1)`. Values have a Zipf distribution
-    with s = 1; which of them comes first is drawn anew for every region and attribute, and holds for the region's
-    subscribers and publishers alike.
+    with s = 1; their order of popularity is drawn for every region and attribute, and is that of the region's
+    subscribers and publishers.
     """
 
     def __init__(self, chance: Random, regions: int, attributes: int, decline: float) -> None:
@@ -50,13 +50,13 @@ class InterestWorkload:
         }
 
     def predicate(self, region: int) -> Predicate:
-        """What a subscriber in *region* asks for."""
+        """Return the predicate of a subscriber in *region*."""
         tested = [place for place, probability in enumerate(self._tested) if self._chance.random() < probability]
         tests = [self._tests[self.names[place], self._value(region, place)] for place in tested]
         return tuple(sorted(tests, key=lambda test: test.attribute))
 
     def event(self, region: int) -> dict[str, Value]:
-        """What a publisher in *region* says."""
+        """Return the event of a publisher in *region*."""
         return {name: self._value(region, place) for place, name in enumerate(self.names)}
 
     def _value(self, region: int, place: int) -> int:
@@ -67,24 +67,26 @@ REGIONS: Final = 3
 BROKERS_PER_REGION: Final = 1 + 3 + 9
 CLIENTS_PER_BROKER: Final = 10
 PUBLISHERS: Final = (4, 17, 30)
-"""The brokers of the three publishers: in each region the first of those that are farthest from the root."""
+"""The brokers of the three publishers: in each region the first of those farthest from the root."""
 
 BETWEEN_ROOTS_MS: Final = (50.0, 65.0, 75.0)
 BELOW_ROOT_MS: Final = 25.0
 BELOW_MIDDLE_MS: Final = 10.0
-"""A tree of 13 brokers has only two levels below its root, so the source's 1 ms is that of the clients."""
+"""Delay to a client. A tree of 13 brokers has only two levels below its root, so the source's 1 ms is that of the
+clients.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLink:
-    """A way out of a broker, to a neighbour or to one client, and its bit.
+    """A link from a broker to a neighbour or to one client, and its bit.
 
     The links of all brokers have bits of their own, side by side: one search tree then holds the annotations of every
     broker, and a search that opens the links of one broker runs as in that broker's own tree.
     """
 
     neighbour: int | None
-    """None: a client."""
+    """The neighbour; None for a client."""
     bit: int
 
 
@@ -100,23 +102,23 @@ class ExperimentNetwork:
         self.clients = len(self.neighbours) * CLIENTS_PER_BROKER
         self._trees = [shortest_paths(self.neighbours, root) for root in range(len(self.neighbours))]
         self.links: list[list[NetworkLink]] = []
-        """For each broker: a link to every neighbour, then one to every client of its own."""
+        """For each broker, a link to every neighbour, then one to every client of its own."""
         number = 0
         for around in self.neighbours:
             ends = [*around, *[None] * CLIENTS_PER_BROKER]
             self.links.append([NetworkLink(end, 1 << at) for at, end in enumerate(ends, start=number)])
             number += len(ends)
         self.own_clients = [sum(link.bit for link in links if link.neighbour is None) for links in self.links]
-        """For each broker the bits of the links to its clients."""
+        """For each broker, the bits of the links to its clients."""
 
     def next_hop(self, broker: int, destination: int) -> int:
-        """The neighbour of *broker* on its best path to *destination*, another broker."""
+        """Return the neighbour of *broker* on its best path to *destination*, another broker."""
         neighbour = self._trees[destination][broker]
         assert neighbour is not None, "a broker has no hop to itself"
         return neighbour
 
     def links_to(self, client: int) -> int:
-        """The bits of the links that lead towards *client*, one for each broker."""
+        """Return the bits of the links that lead towards *client*, one for each broker."""
         home, place = divmod(client, CLIENTS_PER_BROKER)
         bits = self.links[home][len(self.neighbours[home]) + place].bit
         for broker in range(len(self.neighbours)):
@@ -125,9 +127,10 @@ class ExperimentNetwork:
         return bits
 
     def masks(self, publisher: int) -> list[int]:
-        """For each broker the links that are MAYBE for events from the broker *publisher* [LM, initialisation masks].
+        """Return for each broker the links that are MAYBE for events from the broker *publisher*.
 
-        These are the links over which some client lies below the broker in the publisher's spanning tree.
+        These are the links over which some client lies below the broker in the publisher's spanning tree [LM,
+        initialisation masks].
         """
         masks = list(self.own_clients)
         for home in range(len(self.neighbours)):
@@ -143,7 +146,9 @@ class ExperimentNetwork:
 
 
 def shortest_paths(neighbours: Sequence[Mapping[int, float]], root: int) -> list[int | None]:
-    """For each broker its parent in the tree of shortest paths from *root*, which is its next hop towards *root*."""
+    """Return for each broker its parent in the tree of shortest paths from *root*, which is its next hop towards
+    *root*.
+    """
     parents: list[int | None] = [None] * len(neighbours)
     reached: set[int] = set()
     frontier: list[tuple[float, int, int | None]] = [(0.0, root, None)]
@@ -160,14 +165,14 @@ def shortest_paths(neighbours: Sequence[Mapping[int, float]], root: int) -> list
 
 
 def region_of(broker: int) -> int:
-    """The region of *broker* in the network of `three_regions`."""
+    """Return the region of *broker* in the network of `three_regions`."""
     return broker // BROKERS_PER_REGION
 
 
 def three_regions() -> ExperimentNetwork:
-    """39 brokers in three regions, each a tree of 1 + 3 + 9 brokers; the roots are connected with each other.
+    """Return 39 brokers in three regions, each a tree of 1 + 3 + 9 brokers; the roots are connected with each other.
 
-    The source has lateral links between the regions as well, but not where; there are none here.
+    The source has lateral links between the regions as well, but does not specify them; there are none here.
     """
     neighbours: list[dict[int, float]] = [{} for _ in range(REGIONS * BROKERS_PER_REGION)]
 
@@ -187,7 +192,7 @@ def three_regions() -> ExperimentNetwork:
 
 EVENTS: Final = 300
 HOPS_MAX: Final = 6
-"""From a broker at the edge of one region to one at the edge of another."""
+"""Hops from a broker at the edge of one region to one at the edge of another."""
 ATTRIBUTES: Final = 10
 DECLINE: Final = 0.82
 FACTORED: Final = Optimisations(index_attributes=3)
@@ -197,9 +202,9 @@ class MatchingSteps(NamedTuple):
     """Mean matching steps per event."""
 
     centralised: float
-    """To find all subscriptions that match."""
+    """Steps to find all subscriptions that match."""
     hops: tuple[float, ...]
-    """To reach a broker whose clients want the event, as the 1st to the HOPS_MAX-th broker on the way: all together."""
+    """Steps of all brokers on the path to one whose clients match, if it is the 1st to the HOPS_MAX-th broker."""
 
 
 REFERENCE: Final[Mapping[int, MatchingSteps]] = {
@@ -207,31 +212,33 @@ REFERENCE: Final[Mapping[int, MatchingSteps]] = {
     6_000: MatchingSteps(98, (20, 41, 64, 85, 106, 121)),
     10_000: MatchingSteps(113, (24, 47, 72, 96, 120, 137)),
 }
-"""By the number of subscriptions: what is to be reproduced. The source has a chart without figures; these are from one
-seed of a model that shows its shape."""
+"""Figures to reproduce, by the number of subscriptions. The source has a chart without figures; these are from one seed
+of a model with the same shape.
+"""
 TOLERANCE: Final = 0.15
-"""How far the mean of five seeds may be from a figure of REFERENCE, as a part of it."""
+"""The tolerance of the mean of five seeds, relative to a figure of REFERENCE."""
 CROSSING: Final = 10_000
-"""At this many subscriptions 4 hops cost no more than a centralised match, and 5 hops cost more, as published."""
+"""At this number of subscriptions 4 hops cost no more than a centralised match, and 5 hops cost more, as published."""
 GROWTH: Final = (2_000, 10_000)
-"""From the first to the second number of subscriptions, 5 times as many, no figure becomes twice as large."""
+"""From the first to the second number of subscriptions, a factor of 5, no figure becomes twice as large."""
 
 
 class EventArrival(NamedTuple):
-    """An event at a broker that has clients for it."""
+    """The arrival of an event at a broker with matching clients."""
 
     hops: int
-    """Brokers on the way, the first and this one included."""
+    """Brokers on the path, the first and this one included."""
     steps: int
-    """Of all of them together."""
+    """Matching steps of all of them together."""
 
 
 def measure(
     chance: Random, subscriptions: int, events: int = EVENTS, optimisations: Optimisations = FACTORED
 ) -> MatchingSteps:
-    """One run: *subscriptions* dealt out to all clients in turn, *events* published by the three publishers in turn.
+    """Run once: *subscriptions* are assigned to all clients in turn, *events* are published by the three publishers in
+    turn.
 
-    Raises ValueError if some distance has no arrival at all: too few subscriptions or events for a mean.
+    Raises ValueError if some distance has no arrival: too few subscriptions or events for a mean.
     """
     network = three_regions()
     interests = InterestWorkload(chance, REGIONS, ATTRIBUTES, DECLINE)
@@ -260,7 +267,7 @@ def measure(
 def journey(
     network: ExperimentNetwork, tree: FixedPst, masks: Sequence[int], publisher: int, event: Attributes
 ) -> Iterator[EventArrival]:
-    """Follow *event* from broker to broker, each matching it with its mask of *masks*, to all who want it."""
+    """Follow *event* from broker to broker, each matching it with its mask of *masks*, to all matching clients."""
     on_its_way = [(publisher, 1, 0)]
     while on_its_way:
         broker, hops, steps = on_its_way.pop()
@@ -274,19 +281,21 @@ def journey(
 
 
 def mean_of(runs: Sequence[MatchingSteps]) -> MatchingSteps:
-    """The mean of several runs, one per seed."""
+    """Return the mean of several runs, one per seed."""
     hops = tuple(fmean(run.hops[place] for run in runs) for place in range(HOPS_MAX))
     return MatchingSteps(fmean(run.centralised for run in runs), hops)
 
 
 def deviations(measured: MatchingSteps, reference: MatchingSteps) -> MatchingSteps:
-    """How far each figure is from its reference, as a part of it."""
+    """Return the deviation of each figure from its reference, relative to it."""
     hops = tuple(here / there - 1 for here, there in zip(measured.hops, reference.hops, strict=True))
     return MatchingSteps(measured.centralised / reference.centralised - 1, hops)
 
 
 def complaints(rows: Mapping[int, MatchingSteps]) -> list[str]:
-    """What in *rows* (subscriptions -> means) is not as published; what they do not cover is not judged."""
+    """Return the differences of *rows* (subscriptions -> means) from the published figures, as far as *rows* cover
+    them.
+    """
     return [*_complaints_about_cells(rows), *_complaints_about_crossing(rows), *_complaints_about_growth(rows)]
 
 
@@ -319,22 +328,22 @@ CELLS: Final = ("centralised", *(f"{hops} hop{'s' * (hops > 1)}" for hops in ran
 
 
 def cells(steps: MatchingSteps) -> tuple[float, ...]:
-    """The figures in the order of CELLS."""
+    """Return the figures in the order of CELLS."""
     return (steps.centralised, *steps.hops)
 
 
-OTHERWISE = 1  # exit code: the outcome is not the published one
+OTHERWISE = 1  # exit code: the outcome differs from the published one
 SUBSCRIPTIONS_MAX = 100_000
 CENTRALISED_COLOUR = "#c2410c"
 HOPS_COLOURS = ("#9fb8dc", "#7f9fd0", "#5f86c3", "#416db3", "#28549a", "#14397a")
-"""Darker with the distance."""
+"""Colours of the lines, darker with the distance."""
 
 Rows = Mapping[int, MatchingSteps]
 """Number of subscriptions -> mean over the seeds."""
 
 
 def counts(_ctx: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
-    """Numbers of subscriptions from a list with commas, ascending and each once."""
+    """Parse numbers of subscriptions from a list with commas; returned ascending, without repetitions."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 0 < int(part) <= SUBSCRIPTIONS_MAX for part in parts):
         raise click.BadParameter(f"{text!r} is no list of numbers from 1 to {SUBSCRIPTIONS_MAX}, as in 2000,6000")
@@ -412,7 +421,7 @@ def command(
 
 
 def measured(seeds: int, sizes: Sequence[int], events: int, optimisations: Optimisations) -> Rows:
-    """The means by number of subscriptions. Raises Refused if there are too few for a mean."""
+    """Return the means by number of subscriptions. Raises Refused if there are too few for a mean."""
     rows = {}
     with StatusLine() as progress:
         for size in sizes:
@@ -428,7 +437,7 @@ def measured(seeds: int, sizes: Sequence[int], events: int, optimisations: Optim
 
 
 def table(rows: Rows, seeds: int, events: int) -> Iterator[str]:
-    """The outcome in plain text, legible without colour and when pasted into a document."""
+    """Yield the outcome in plain text, legible without colour and when pasted into a document."""
     which = "seed 1" if seeds == 1 else f"seeds 1 to {seeds}"
     yield f"mean matching steps per event; {events:,} events, {which}"
     yield ""
@@ -446,11 +455,11 @@ def _line(head: str, figures: Sequence[str]) -> str:
 
 
 def _percent(part: float) -> str:
-    return f"{round(part, 2) + 0.0:+.0%}"  # + 0.0: no minus before a zero
+    return f"{round(part, 2) + 0.0:+.0%}"  # + 0.0: avoids a minus sign before zero
 
 
 def verdict(rows: Rows, judged: bool, wrong: Sequence[str]) -> list[str]:
-    """What the figures say about the reproduction."""
+    """Return lines that judge the reproduction."""
     if not judged:
         return ["not judged: there is no reference for such a run"]
     if wrong:
@@ -464,7 +473,7 @@ def verdict(rows: Rows, judged: bool, wrong: Sequence[str]) -> list[str]:
 
 
 def as_objects(rows: Rows) -> list[dict[str, object]]:
-    """The outcome for programs."""
+    """Return the outcome as JSON objects."""
     return [
         {
             "subscriptions": size,
@@ -480,7 +489,7 @@ def _as_object(steps: MatchingSteps) -> dict[str, object]:
 
 
 def drawn(rows: Rows) -> str:
-    """The chart: a line for the centralised match and one for every distance; rings are the reference."""
+    """Return the chart: a line for the centralised match and one for every distance; rings are the reference."""
     colours = (CENTRALISED_COLOUR, *HOPS_COLOURS)
     assert len(colours) == len(CELLS) == HOPS_MAX + 1
     lines = [

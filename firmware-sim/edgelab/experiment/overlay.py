@@ -1,8 +1,8 @@
-"""The overlay of the experiments [SCOT]: 70 brokers, and messages that take time on their way between them.
+"""The overlay of the experiments [SCOT]: 70 brokers, and messages that take time between them.
 
 The source ran its 70 brokers on six machines, neighbours never on the same one. A machine does the work of its brokers
-in the order in which it comes up: it takes in a message, and sends each copy that its broker then makes. The brokers
-are the product's own state machines.
+in the order of its arrival: it receives a message, and sends each copy that its broker then makes. The brokers are the
+product's own state machines.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CLUSTERS: Final = 5
 MACHINES: Final = 6
 INNER: Final = ("F-G-H-I",)
 LEAVES: Final = ("F-a", "F-b", "F-c", "G-d", "G-e", "H-f", "H-g", "I-h", "I-i", "I-j")
-"""The source's factor has four inner brokers and ten others; how they are joined is lost, and this is our choice."""
+"""The source's factor has four inner brokers and ten others; its edges are not published, and these are our choice."""
 
 
 def seventy_brokers() -> Topology:
-    """The product of the factor of 14 brokers and the complete graph of five."""
+    """Return the product of the factor of 14 brokers and the complete graph of five."""
     return Topology.product(Scot(Factor.parse(*INNER, *LEAVES), CLUSTERS))
 
 
 def machines_of(topology: Topology) -> dict[str, int]:
-    """The machine of each broker: the one with the fewest so far that none of its peers is on."""
+    """Assign each broker to the machine with the fewest brokers so far on which none of its peers is."""
     machines: dict[str, int] = {}
     brokers = [0] * MACHINES
     for gateway in topology.gateways:
@@ -51,14 +51,14 @@ def machines_of(topology: Topology) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class OverlayCosts:
-    """What takes how long."""
+    """The durations of the steps of a message."""
 
     receive: Duration
-    """A machine, to take in a message."""
+    """Time of a machine to receive a message."""
     copy: Duration
-    """A machine, to send one copy."""
+    """Time of a machine to send one copy."""
     delay: Duration = MILLISECOND // 10
-    """From then on until the copy is there: a network of ten gigabits."""
+    """Time until the copy arrives after that: a network of ten gigabits."""
 
 
 @dataclass(slots=True)
@@ -67,14 +67,14 @@ class LinkDirection:
 
     peer: str
     leaves: deque[Instant] = field(default_factory=deque)
-    """When each message that waits, or is being sent, is gone."""
+    """The times at which the queued messages, and the one being sent, leave."""
     entered: int = 0
-    """In this window."""
+    """Messages that entered in this window."""
     carried: int = 0
-    """In all."""
+    """Messages in all."""
 
-    def look(self, now: Instant) -> QueueSample | None:
-        """End a window; None: the link did and holds nothing."""
+    def end_window(self, now: Instant) -> QueueSample | None:
+        """End a window; returns None if the link carried and queued nothing."""
         left = 0
         while self.leaves and self.leaves[0] <= now:
             self.leaves.popleft()
@@ -89,7 +89,7 @@ class TimedFederation(Federation):
     def __init__(
         self,
         topology: Topology,
-        ways: FederationOptions,
+        options: FederationOptions,
         costs: OverlayCosts,
         simulation: Simulation,
         machines: Mapping[str, Hashable] | None = None,
@@ -98,21 +98,22 @@ class TimedFederation(Federation):
         self.costs = costs
         self.simulation = simulation
         self.messages: dict[type[Message], int] = {}
-        """How many there were of each kind."""
+        """Number of messages of each kind."""
         self._machines = machines or {gateway.name: gateway.name for gateway in topology.gateways}
         self._free_at: dict[Hashable, Instant] = {}  # by machine
-        self._lines = {
+        self._links = {
             gateway.name: {peer: LinkDirection(peer) for peer in gateway.peers()} for gateway in topology.gateways
         }
-        self._busy: dict[str, dict[str, LinkDirection]] = {}  # by broker and peer, the links that did or hold something
+        # by broker and peer, the links that carried or queue something
+        self._busy: dict[str, dict[str, LinkDirection]] = {}
         self._is_running = False
-        super().__init__(topology, ways)
+        super().__init__(topology, options)
         with self.at_once():
             self.connect_all()
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """What is said inside takes no time and is not counted."""
+        """Messages sent inside the block take no time and are not counted."""
         self._is_running = False
         yield
         self.settle()
@@ -120,26 +121,28 @@ class TimedFederation(Federation):
         self._is_running = True
 
     def outgoing_links(self, broker: str) -> Iterable[LinkDirection]:
-        """The links that leave *broker*."""
-        return self._lines[broker].values()
+        """Return the links that leave *broker*."""
+        return self._links[broker].values()
 
     def watch(self, window: Duration, end: Instant) -> None:
-        """Let every broker look at its queues at the end of each *window*, until *end* and all of them are empty."""
+        """Let every broker sample its queues at the end of each *window*, until *end* and until all of them are
+        empty.
+        """
         now = self.simulation.now
-        for name, lines in [*self._busy.items()]:
-            queues = {peer: queue for peer, line in lines.items() if (queue := line.look(now)) is not None}
+        for name, links in [*self._busy.items()]:
+            queues = {peer: queue for peer, link in links.items() if (queue := link.end_window(now)) is not None}
             self.peers[name].end_window(queues)
-            self._busy[name] = {peer: lines[peer] for peer in queues}
+            self._busy[name] = {peer: links[peer] for peer in queues}
             if not queues:
                 del self._busy[name]
         if now < end or self._busy:
             self.simulation.after(window, partial(self.watch, window, end))
 
     def message_arrived(self, message: Message) -> None:
-        """A message has arrived."""
+        """Called for each message that has arrived."""
 
     def perform(self, gateway: str, effects: Iterable[Effect]) -> None:
-        """Do what *gateway* wants done, one copy after the other."""
+        """Execute the effects of *gateway*, one copy after the other."""
         if not self._is_running:
             super().perform(gateway, effects)
             return
@@ -155,24 +158,24 @@ class TimedFederation(Federation):
     def _queue(self, gateway: str, send: SendMessage) -> None:
         kind = type(send.message)
         self.messages[kind] = self.messages.get(kind, 0) + 1
-        gone = self._worked(gateway, self.costs.copy)
-        line = self._lines[gateway][send.peer]
-        self._busy.setdefault(gateway, {})[send.peer] = line
-        line.entered += 1
-        line.carried += 1
-        line.leaves.append(gone)
-        self.simulation.at(gone + self.costs.delay, partial(self._arrive, gateway, send))
+        sent_at = self._time_after_work(gateway, self.costs.copy)
+        link = self._links[gateway][send.peer]
+        self._busy.setdefault(gateway, {})[send.peer] = link
+        link.entered += 1
+        link.carried += 1
+        link.leaves.append(sent_at)
+        self.simulation.at(sent_at + self.costs.delay, partial(self._arrive, gateway, send))
 
-    def _worked(self, gateway: str, cost: Duration) -> Instant:
-        """When work that comes up now is done."""
+    def _time_after_work(self, gateway: str, cost: Duration) -> Instant:
+        """Return the time at which work that arrives now is done."""
         machine = self._machines[gateway]
         done = self._free_at[machine] = max(self.simulation.now, self._free_at.get(machine, 0)) + cost
         return done
 
     def _arrive(self, sender: str, send: SendMessage) -> None:
-        self.simulation.at(self._worked(send.peer, self.costs.receive), partial(self._take_in, sender, send))
+        self.simulation.at(self._time_after_work(send.peer, self.costs.receive), partial(self._receive, sender, send))
 
-    def _take_in(self, sender: str, send: SendMessage) -> None:
+    def _receive(self, sender: str, send: SendMessage) -> None:
         self.message_arrived(send.message)
         now = self.simulation.now
         self.perform(send.peer, self.peers[send.peer].received(sender, send.message, now))

@@ -1,6 +1,6 @@
 """The report of an experiment: its progress, its findings beside the published ones, and line charts in SVG.
 
-The exit code says whether all findings are as asked.
+The exit code shows whether all findings are as required.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgebroker.cli import Refused
 
 
 class StatusLine:
-    """One line on stderr that says what is being done, if a person is watching."""
+    """A line on stderr with the current step, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -40,19 +40,19 @@ class StatusLine:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFigure:
-    """A quantity. Texts are for people; `measured` must lie between `low` and `high` if the finding is judged."""
+    """A quantity with its descriptions. A finding is judged if `measured` must lie between `low` and `high`."""
 
     name: str
     published: str
     measured: float
     style: str = "{:,.4g}"
-    """How to write a figure."""
+    """Format of a figure."""
     low: float = -inf
     high: float = inf
 
     @property
     def is_judged(self) -> bool:
-        """Whether anything is asked of it."""
+        """Return whether the figure has bounds."""
         return (self.low, self.high) != (-inf, inf)
 
     @property
@@ -61,7 +61,7 @@ class ExperimentFigure:
 
     @property
     def accepted(self) -> str:
-        """The range in words."""
+        """Return the accepted range as text."""
         low, high = self.style.format(self.low), self.style.format(self.high)
         if not self.is_judged:
             return ""
@@ -73,16 +73,16 @@ class ExperimentFigure:
 
     @property
     def text(self) -> str:
-        """The figure in words."""
+        """Return the figure as text."""
         return self.style.format(self.measured)
 
 
 def unmet(findings: Iterable[ExperimentFigure]) -> list[ExperimentFigure]:
-    """Those that are not as asked."""
+    """Return the findings outside their bounds."""
     return [finding for finding in findings if not finding.is_met]
 
 
-OTHERWISE = 1  # exit code: the outcome is not the published one
+OTHERWISE = 1  # exit code: the outcome differs from the published one
 
 
 def report(
@@ -92,7 +92,7 @@ def report(
     beyond: Sequence[ExperimentFigure],
     as_json: bool,
 ) -> None:
-    """Print the findings that decide and those that go *beyond* the source; end with OTHERWISE if one does not hold."""
+    """Print the findings that decide and those that go *beyond* the source; exit with OTHERWISE if one is not met."""
     wrong = unmet(judged)
     if as_json:
         objects = {"findings": [*map(_as_object, judged)], "beyond": [*map(_as_object, beyond)]}
@@ -109,7 +109,7 @@ def report(
 
 
 def table(findings: Sequence[ExperimentFigure]) -> Iterator[str]:
-    """Plain text, legible without colour and when pasted into a document."""
+    """Yield plain text, legible without colour and when pasted into a document."""
     yield f"{'':<44}{'published':>12}{'accepted':>22}{'found':>12}"
     for finding in findings:
         mark = "" if not finding.is_judged else "  ok" if finding.is_met else "  NO"
@@ -131,9 +131,9 @@ def _as_object(finding: ExperimentFigure) -> dict[str, object]:
 WIDTH: Final = 720
 HEIGHT: Final = 440
 LEFT, RIGHT, TOP, BOTTOM = 56, 116, 44, 48
-"""Margins in pixels; at the right there is room for the names of the lines."""
+"""Margins in pixels; the right one has room for the names of the lines."""
 NAME_HEIGHT: Final = 14
-"""How far apart two names must be to be read."""
+"""The least distance between two legible names."""
 TICKS: Final = 6
 
 STYLE: Final = (
@@ -150,13 +150,13 @@ class ChartLine:
     points: Mapping[float, float]
     colour: str
     reference: Mapping[float, float] = field(default_factory=dict)
-    """Points to be compared with, drawn as rings."""
+    """Points to compare with, drawn as rings."""
 
 
 def line_chart(title: str, note: str, x_name: str, y_name: str, lines: Sequence[ChartLine]) -> str:
-    """The chart as one SVG document. Both axes begin at 0; there must be a point above 0 on each.
+    """Return the chart as one SVG document. Both axes begin at 0; there must be a point above 0 on each.
 
-    note: what stands small beside the title.
+    note: the small text beside the title.
     """
     every = [point for line in lines for points in (line.points, line.reference) for point in points.items()]
     x_step = tick_step(max(x for x, _ in every))
@@ -201,7 +201,7 @@ def line_chart(title: str, note: str, x_name: str, y_name: str, lines: Sequence[
 
 
 def write_chart(path: Path | None, chart: str) -> None:
-    """Write *chart* into a file, if one is wanted. Raises Refused."""
+    """Write *chart* to *path*, unless it is None. Raises Refused."""
     if path is None:
         return
     try:
@@ -211,14 +211,16 @@ def write_chart(path: Path | None, chart: str) -> None:
 
 
 def tick_step(largest: float) -> float:
-    """The distance between ticks, 1, 2 or 5 times a power of ten, so that about TICKS of them reach *largest*."""
+    """Return the distance between ticks, 1, 2 or 5 times a power of ten, so that about TICKS of them reach
+    *largest*.
+    """
     rough = largest / TICKS
     power: float = 10 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
 
 
 def spread(heights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Every name with its height, moved down where it would cover the one above."""
+    """Yield every name with its height, moved down if it would cover the one above."""
     lowest = -math.inf
     for name, height in sorted(heights.items(), key=lambda item: item[1]):
         lowest = max(height, lowest + NAME_HEIGHT)

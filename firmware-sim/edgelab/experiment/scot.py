@@ -1,4 +1,4 @@
-"""`edgebroker experiment scot`: the cost of routing state with clusters and without.
+"""`edgebroker experiment scot`: measures the cost of routing state with clusters and without.
 
 Source: [SCOT], evaluation of advertisements and subscriptions. The control is the same graph without clusters.
 """
@@ -27,24 +27,24 @@ from edgelab.simworld.simulation import Simulation
 
 @dataclass(frozen=True, slots=True)
 class AdvertisementTree:
-    """The tree of one advertisement: how each broker first heard of it."""
+    """The tree of one advertisement: the first sender of it to each broker."""
 
     host: str
     last_hops: Mapping[str, str]
-    """Broker -> the one it heard it from; the host's is itself."""
+    """Broker -> the sender of the first copy; the host's is itself."""
     reached_after: Mapping[str, Duration]
     messages: int
 
 
 class SubscriptionSpread(NamedTuple):
-    """How far a subscription went."""
+    """The brokers that a subscription reached."""
 
     messages: int
     reached_after: Mapping[str, Duration]
 
 
 class FloodControl:
-    """Brokers and their neighbours."""
+    """The control: brokers and their neighbours, without clusters."""
 
     def __init__(self, neighbours: Mapping[str, Sequence[str]], costs: OverlayCosts) -> None:
         self._neighbours = neighbours
@@ -52,7 +52,9 @@ class FloodControl:
         self._sent = 0
 
     def advertise(self, host: str) -> AdvertisementTree:
-        """Flood an advertisement. Whoever hears it for the first time sends it to all others; duplicates end."""
+        """Flood an advertisement. A broker that receives it for the first time sends it to all others;
+        duplicates end.
+        """
         last_hops = {host: host}
         reached: dict[str, Duration] = {host: 0}
         messages = 0
@@ -68,17 +70,19 @@ class FloodControl:
         return AdvertisementTree(host, last_hops, reached, messages)
 
     def subscribe(self, broker: str, trees: Sequence[AdvertisementTree], match: Duration) -> SubscriptionSpread:
-        """Send a subscription of *broker* to the hosts of *trees*; over a link it goes once.
+        """Send a subscription of *broker* to the hosts of *trees*, once over each link.
 
-        match: how long a broker needs to find them.
+        match: the time in which a broker finds the matching advertisements.
         """
         costs = self._costs
         reached: dict[str, Duration] = {broker: 0}
         messages = 0
         waiting = [broker]
-        for here in waiting:
-            now = reached[here] + match
-            hops = dict.fromkeys(tree.last_hops[here] for tree in trees if self._leads_on(tree, here, broker))
+        for broker_on_path in waiting:
+            now = reached[broker_on_path] + match
+            hops = dict.fromkeys(
+                tree.last_hops[broker_on_path] for tree in trees if self._leads_on(tree, broker_on_path, broker)
+            )
             for hop in hops:
                 if hop not in reached:
                     now += costs.copy
@@ -87,16 +91,16 @@ class FloodControl:
                     waiting.append(hop)
         return SubscriptionSpread(messages, reached)
 
-    def _leads_on(self, tree: AdvertisementTree, here: str, origin: str) -> bool:
-        """Whether *here* lies on the way from *origin* to the host of *tree*, before its end."""
-        at = origin
-        while at != here and at != tree.host:
-            at = tree.last_hops[at]
-        return at == here and here != tree.host
+    def _leads_on(self, tree: AdvertisementTree, broker_on_path: str, origin: str) -> bool:
+        """Return whether *broker_on_path* is on the path from *origin* to the host of *tree*, before its end."""
+        current = origin
+        while current != broker_on_path and current != tree.host:
+            current = tree.last_hops[current]
+        return current == broker_on_path and broker_on_path != tree.host
 
     def _send(self, broker: str, sender: str, now: Instant, events: list[tuple[Instant, int, str, str]]) -> None:
-        for place, peer in enumerate(peer for peer in self._neighbours[broker] if peer != sender):
-            sent = now + (place + 1) * self._costs.copy
+        for position, peer in enumerate(peer for peer in self._neighbours[broker] if peer != sender):
+            sent = now + (position + 1) * self._costs.copy
             self._sent += 1
             heapq.heappush(events, (sent + self._costs.delay + self._costs.receive, self._sent, peer, broker))
 
@@ -104,17 +108,19 @@ class FloodControl:
 ADVERTISEMENTS: Final = (100, 200, 300, 400, 500)
 SUBSCRIPTIONS: Final = (500, 1_000, 2_000, 3_000, 4_000, 5_000)
 PUBLISHERS: Final = 100
-"""While subscriptions are counted."""
+"""The number of publishers while subscriptions are counted."""
 SYMBOLS: Final = 500
 SECTORS: Final = 33
-"""A subscription asks for a sector. So it meets 3 % of the advertisements; the source's figures imply about as many."""
+"""A subscription selects a sector, so it matches 3 % of the advertisements; the source's figures imply a
+similar share.
+"""
 COSTS: Final = OverlayCosts(receive=MILLISECOND // 10, copy=MILLISECOND // 10, delay=MILLISECOND)
 
 
 MATCH: Final[Duration] = 10
-"""For the control: how long a broker needs for each advertisement that it holds to find those that a subscription
-meets, before it sends it on. With clusters nobody looks before a subscription is on its way. The delay of the control
-is the greater from 2 microseconds on."""
+"""For the control: the time per stored advertisement in which a broker finds those that match a subscription, before it
+forwards it. With clusters no search precedes forwarding. The delay of the control is larger from 2 microseconds on.
+"""
 PLAIN: Final = "{:,.4g}"
 PERCENT: Final = "{:+.1%}"
 EXACT: Final = "{:+.2%}"
@@ -122,37 +128,37 @@ EXACT: Final = "{:+.2%}"
 
 @dataclass(frozen=True, slots=True)
 class StateCost:
-    """Of one advertisement or subscription, in the mean."""
+    """The mean cost of one advertisement or subscription."""
 
     entries: float
     """Brokers that store it."""
     messages: float
-    """That carry it."""
+    """Messages that carry it."""
     delay_ms: float
-    """Until a broker stores it, the mean of all that do but the first."""
+    """Time until a broker stores it, the mean of all that do except the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """Both ways beside each other, for so many advertisements or subscriptions."""
+    """The cost with clusters and without, for a number of advertisements or subscriptions."""
 
     count: int
     clustered: StateCost
     control: StateCost
 
-    def less(self, what: Callable[[StateCost], float]) -> float:
-        """How much less (below 0) or more the clusters cost, as a part of what the control costs."""
-        return what(self.clustered) / what(self.control) - 1
+    def less(self, cost_of: Callable[[StateCost], float]) -> float:
+        """Return the relative change of a cost by clusters; negative if they cost less than the control."""
+        return cost_of(self.clustered) / cost_of(self.control) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class SubgroupingOutcome:
-    """One run."""
+    """The outcome of one run."""
 
     advertisements: list[StateRow]
     subscriptions: list[StateRow]
     answers: float
-    """Bits set, and cleared, per subscription."""
+    """Bits set and cleared per subscription."""
 
 
 def measure(seed: int, scale: float = 1.0, watch: Callable[[str], None] = lambda _: None) -> SubgroupingOutcome:
@@ -176,28 +182,28 @@ def _scaled(counts: tuple[int, ...], scale: float) -> Iterator[int]:
 
 
 class _DelayRecorder(TimedFederation):
-    """Notes when brokers come to know what is said."""
+    """Records the times at which advertisements and subscriptions arrive at brokers."""
 
     def __init__(self) -> None:
         self.delays: list[Duration] = []
-        self.said_at = 0
+        self.sent_at = 0
         super().__init__(seventy_brokers(), PUBLISHED_OPTIONS, COSTS, Simulation())
 
     def message_arrived(self, message: Message) -> None:
         if isinstance(message, Advertise | Announce):
-            self.delays.append(self.simulation.now - self.said_at)
+            self.delays.append(self.simulation.now - self.sent_at)
 
     def count(self, *kinds: type[Message]) -> int:
-        """The messages of these kinds so far."""
+        """Return the number of messages of these kinds so far."""
         return sum(self.messages.get(kind, 0) for kind in kinds)
 
 
 class _SubgroupingRun:
     def __init__(self, chance: Random) -> None:
         self._chance = chance
-        self._course = _DelayRecorder()
-        self._names = [*self._course.peers]
-        neighbours = {gateway.name: gateway.peers() for gateway in self._course.topology.gateways}
+        self._federation = _DelayRecorder()
+        self._names = [*self._federation.peers]
+        neighbours = {gateway.name: gateway.peers() for gateway in self._federation.topology.gateways}
         self._flooding = FloodControl(neighbours, COSTS)
         self._trees: list[tuple[int, AdvertisementTree]] = []  # with the sector
         self._subscriptions = 0
@@ -206,28 +212,28 @@ class _SubgroupingRun:
 
     @property
     def answers(self) -> int:
-        """Messages that say whether a cluster wants events, and confirm that."""
-        return self._course.count(ClusterBits, ClusterBitsAck)
+        """Return the number of messages that set or clear a cluster's bits, and of their acknowledgements."""
+        return self._federation.count(ClusterBits, ClusterBitsAck)
 
     def advertised(self, count: int) -> StateRow:
         """Advertise until there are *count* advertisements."""
-        course = self._course
+        federation = self._federation
         while len(self._trees) < count:
             host, symbol = self._chance.choice(self._names), self._chance.randrange(SYMBOLS)
             client = f"publisher {len(self._trees)}"
-            course.said_at = course.simulation.now
+            federation.sent_at = federation.simulation.now
             topic = f"sector{symbol % SECTORS}/symbol{symbol}/trade"
-            course.perform(host, course.peers[host].advertise(client, topic, course.now))
-            course.simulation.run_while(lambda: True)
+            federation.perform(host, federation.peers[host].advertise(client, topic, federation.now))
+            federation.simulation.run_while(lambda: True)
             self._trees.append((symbol % SECTORS, self._flooding.advertise(host)))
         trees = [tree for _, tree in self._trees]
         stored = sum(
             len(peers.region.advertisements) + sum(len(peers.region.secondary.of(host)) for host in self._names)
-            for peers in course.peers.values()
+            for peers in federation.peers.values()
         )
         return StateRow(
             count,
-            StateCost(stored / count, course.count(Advertise) / count, fmean(course.delays) / MILLISECOND),
+            StateCost(stored / count, federation.count(Advertise) / count, fmean(federation.delays) / MILLISECOND),
             StateCost(
                 fmean(len(tree.last_hops) for tree in trees),
                 fmean(tree.messages for tree in trees),
@@ -237,16 +243,16 @@ class _SubgroupingRun:
 
     def subscribed(self, count: int) -> StateRow:
         """Subscribe until there are *count* subscriptions."""
-        course = self._course
+        federation = self._federation
         if not self._subscriptions:
-            course.delays.clear()
+            federation.delays.clear()
         while self._subscriptions < count:
             self._subscriptions += 1
             broker, sector = self._chance.choice(self._names), self._chance.randrange(SECTORS)
-            course.said_at = course.simulation.now
-            wanted = Filter.parse(f"price > {self._subscriptions}").predicates  # each is another
-            course.subscribe(broker, self._subscriptions, f"sector{sector}/#", wanted)
-            course.simulation.run_while(lambda: True)
+            federation.sent_at = federation.simulation.now
+            predicates = Filter.parse(f"price > {self._subscriptions}").predicates  # each subscription has another one
+            federation.subscribe(broker, self._subscriptions, f"sector{sector}/#", predicates)
+            federation.simulation.run_while(lambda: True)
             spread = self._flooding.subscribe(
                 broker, [tree for of, tree in self._trees if of == sector], MATCH * len(self._trees)
             )
@@ -255,11 +261,11 @@ class _SubgroupingRun:
             self._control_delays += [delay for delay in spread.reached_after.values() if delay]
         entries = sum(
             sum(len(peers.interests.announced_by(peer)) for peer in peers.gateway.neighbours)
-            for peers in course.peers.values()
+            for peers in federation.peers.values()
         )
         return StateRow(
             count,
-            StateCost(entries / count + 1, course.count(Announce) / count, fmean(course.delays) / MILLISECOND),
+            StateCost(entries / count + 1, federation.count(Announce) / count, fmean(federation.delays) / MILLISECOND),
             StateCost(
                 self._control_entries / count,
                 self._control_messages / count,
@@ -273,7 +279,7 @@ def _mean_delay(delays: Iterable[Duration]) -> float:
 
 
 def findings(outcome: SubgroupingOutcome) -> list[ExperimentFigure]:
-    """What the source says, what we find."""
+    """Return the published figures beside ours."""
     first, last = outcome.advertisements[0], outcome.advertisements[-1]
     subscriptions = outcome.subscriptions[-1]
     return [
@@ -332,7 +338,7 @@ def command(seed: int, scale: float, as_json: bool, svg: Path | None) -> None:
 
 
 def drawn(outcome: SubgroupingOutcome) -> str:
-    """The chart: brokers' delays over the number of subscriptions."""
+    """Return the chart: brokers' delays over the number of subscriptions."""
     rows = outcome.subscriptions
     lines = [
         ChartLine("clusters", {row.count: row.clustered.delay_ms for row in rows}, CLUSTERED_COLOUR),
