@@ -97,10 +97,10 @@ def test_nine_gateways_are_joined_by_nine_uplinks_each_through_its_relay(tmp_pat
 
 def test_paths_are_counted_as_events_travel() -> None:
     layout = Layout(3, 3)
-    assert str(layout.road("gw-north1", "gw-north1", 1)) == "QoS 1, one gateway"
-    assert layout.road("gw-north1", "gw-north3", 0) == (0, 2, 0)
-    assert layout.road("gw-north1", "gw-south1", 0) == (1, 0, 0)
-    assert str(layout.road("gw-north1", "gw-east3", 2)) == "QoS 2, another site, 3 links"
+    assert str(layout.route("gw-north1", "gw-north1", 1)) == "QoS 1, one gateway"
+    assert layout.route("gw-north1", "gw-north3", 0) == (0, 2, 0)
+    assert layout.route("gw-north1", "gw-south1", 0) == (1, 0, 0)
+    assert str(layout.route("gw-north1", "gw-east3", 2)) == "QoS 2, another site, 3 links"
 
 
 def test_every_site_has_a_subscriber_and_none_is_alone() -> None:
@@ -271,7 +271,7 @@ def outcome(books: LogAudit, heard: list[Receipt], published: list[DevicePublica
     crossing = UplinkTraffic(400, 2, instead, 100, early)
     return FederationOutcome(
         1.0, 2, 1, published, [audit(WARM, published, heard)], {"warm": "other"}, 0, books, {pair: crossing},
-        {"one": 1 << 20}, {Layout(2, 1).road("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, {}, [],
+        {"one": 1 << 20}, {Layout(2, 1).route("gw-north1", "gw-south1", 1): [11_000, 12_000, 13_000]}, RELAYED, {}, [],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`edgebroker demo`: one gateway or a federation of them on this machine, with devices, subscribers and audits."""
+"""`edgebroker demo`: runs one gateway or a federation of them on this machine, with devices, subscribers and audits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["command"]
 EXIT_FAILED: Final = 1
 NEEDED: Final = {"paho": "sim", "psutil": "sim", "pyspark": "analytics", "pyarrow": "analytics"}
 NEEDED_BY_SITES: Final = {"paho": "sim"}
-"""Package -> the extra that brings it."""
+"""Package -> the extra that installs it."""
 SECONDS: Final = 20.0
 SITES_SECONDS: Final = 30.0
 NETNS_SECONDS: Final = 40.0
@@ -127,7 +127,7 @@ async def _play_sites(plan: SitesPlan, layout: Layout, netns: bool, as_json: boo
 
 
 def _separated(layout: Layout, table: Board) -> FederationNetwork:
-    """A network of namespaces for this run; what killed runs left behind is named. Raises Refused."""
+    """Return a network of namespaces for this run, and name those that killed runs left behind. Raises Refused."""
     from edgelab.demo.federation.namespace_network import NamespaceNetwork
 
     left = left_over(names(), is_demo)
@@ -140,7 +140,7 @@ def _separated(layout: Layout, table: Board) -> FederationNetwork:
 
 
 async def _play(play: DemoPlay | SitesPlay, view: DemoView | Board, as_json: bool) -> int:
-    # A closed terminal ends us as SIGTERM does; our processes have left the terminal and would go on for ever.
+    # A closed terminal ends the demo as SIGTERM does; its processes have left the terminal and would run for ever.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
     try:
         outcome = await play.run()

@@ -1,7 +1,7 @@
 """The end-to-end audit: the messages that devices published against those that subscribers received.
 
-It asks nothing of the broker. A message is known by its topic and its exact bytes, so that an altered message is
-both missing and unknown. The devices' journals are read from JSON lines (docs/devices.md, "The summary").
+It requests nothing from the broker. A message is identified by its topic and its exact bytes, so that an altered
+message is both missing and unknown. The devices' journals are read from JSON lines (docs/devices.md, "The summary").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgelab.demo.subscriber_specs import SubscriberSpec
 ACKNOWLEDGED: Final = "acknowledged"
 SENT: Final = "sent"
 NAMED_MAX: Final = 20
-"""Messages named per finding: enough to look into, few enough to read."""
+"""The most messages listed per finding."""
 
 Key: TypeAlias = tuple[str, bytes]
 """Topic and payload."""
@@ -29,9 +29,9 @@ Key: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class DevicePublication:
-    """A message as its device noted it. `device` is also the MQTT client identifier; `outcome` as in the journal.
+    """A message as its device recorded it. `device` is also the MQTT client identifier; `outcome` as in the journal.
 
-    sent_us: when it was sent first, by this machine's monotonic clock; None if that is not known.
+    sent_us: the time at which it was sent first, by this machine's monotonic clock; None if unknown.
     """
 
     device: str
@@ -45,12 +45,12 @@ class DevicePublication:
 
     @property
     def key(self) -> Key:
-        """What tells it apart."""
+        """Return topic and payload, which identify the message."""
         return self.topic, self.payload
 
     @property
     def is_due(self) -> bool:
-        """Whether subscribers must get it: acknowledged, or QoS 0 and given to a connection that did not break."""
+        """Return whether subscribers must receive it: acknowledged, or QoS 0 on a connection that did not break."""
         return self.outcome in (ACKNOWLEDGED, SENT)
 
     def __str__(self) -> str:
@@ -59,7 +59,9 @@ class DevicePublication:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A message as a subscriber got it. at_us: when, by this machine's monotonic clock. is_again: with DUP set."""
+    """A message that a subscriber received. at_us: the time, by this machine's monotonic clock. is_again: with
+    DUP set.
+    """
 
     topic: str
     payload: bytes
@@ -69,13 +71,13 @@ class Receipt:
 
     @property
     def key(self) -> Key:
-        """What tells it apart."""
+        """Return topic and payload, which identify the message."""
         return self.topic, self.payload
 
 
 @dataclass(slots=True)
 class SubscriberAccount:
-    """What one subscriber should have got, and got. The lists name every message concerned."""
+    """The messages that one subscriber should have received, and those that it received. The lists name messages."""
 
     spec: SubscriberSpec
     candidates: int = 0
@@ -84,21 +86,25 @@ class SubscriberAccount:
     """Of these, the ones that its content filter accepts."""
     received: int = 0
     lost: list[str] = field(default_factory=list)
-    """Wanted, due, and not received."""
+    """Accepted, due, and not received."""
     duplicates: list[str] = field(default_factory=list)
     """Received more often than published."""
     wrong: list[str] = field(default_factory=list)
-    """Received, but not wanted, never published, or with a QoS that is neither the message's nor the subscription's."""
+    """Received, but not accepted, never published, or with a QoS that is neither the message's nor the
+    subscription's.
+    """
     reordered: list[str] = field(default_factory=list)
     """Received after a later message of the same device, topic and QoS."""
     repeated: int = 0
-    """Copies with QoS 1 that came again after a broken connection, as QoS 1 allows."""
+    """Copies with QoS 1 that were received again after a broken connection, as QoS 1 allows."""
     overtaken: int = 0
-    """Copies that came after a later message, having gone around a link that was down, as docs/overlay.md allows."""
+    """Copies that arrived after a later message because they took a detour around a link that was down
+    (docs/overlay.md).
+    """
 
     @property
     def is_right(self) -> bool:
-        """Nothing lost, doubled, wrong or out of order."""
+        """Return whether nothing is lost, doubled, wrong or out of order."""
         return not (self.lost or self.duplicates or self.wrong or self.reordered)
 
 
@@ -110,10 +116,10 @@ def audit(
     may_repeat: Callable[[DevicePublication, Receipt], bool] = lambda publication, receipt: False,
     went_around: Callable[[DevicePublication], bool] = lambda publication: False,
 ) -> SubscriberAccount:
-    """Hold *receipts* of the subscriber with this *wish*, in the order they came, against *publications*.
+    """Compare *receipts* of the subscriber with *spec*, in the order of their arrival, with *publications*.
 
-    may_repeat: whether a copy with QoS 1 may come again, because a connection broke before it was acknowledged.
-    went_around: whether later messages may overtake it, because it may have gone around a link that was down.
+    may_repeat: whether a copy with QoS 1 may be sent again, because a connection broke before it was acknowledged.
+    went_around: whether later messages may overtake it, because it may have taken a detour around a link that was down.
     """
     account = SubscriberAccount(spec)
     published = {publication.key: publication for publication in publications}
@@ -125,31 +131,31 @@ def audit(
             account.wanted += 1
             possible[publication.key] += 1
             due[publication.key] += publication.is_due
-    seen: Counter[Key] = Counter()
-    last: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+    received: Counter[Key] = Counter()
+    last_seq: defaultdict[tuple[str, str, int], int] = defaultdict(int)
     for receipt in receipts:
         account.received += 1
-        seen[receipt.key] += 1
-        found = published.get(receipt.key)
-        if found is None:
+        received[receipt.key] += 1
+        original = published.get(receipt.key)
+        if original is None:
             account.wrong.append(f"never published: {receipt.topic} {_shown(receipt.payload)}")
         elif not possible[receipt.key]:
-            account.wrong.append(f"not wanted: {found}")
-        elif receipt.qos != min(found.qos, spec.qos):
-            account.wrong.append(f"delivered with QoS {receipt.qos}, not {min(found.qos, spec.qos)}: {found}")
-        elif seen[receipt.key] > possible[receipt.key]:
-            if receipt.qos == 1 and may_repeat(found, receipt):
+            account.wrong.append(f"not wanted: {original}")
+        elif receipt.qos != min(original.qos, spec.qos):
+            account.wrong.append(f"delivered with QoS {receipt.qos}, not {min(original.qos, spec.qos)}: {original}")
+        elif received[receipt.key] > possible[receipt.key]:
+            if receipt.qos == 1 and may_repeat(original, receipt):
                 account.repeated += 1
             else:
-                account.duplicates.append(str(found))
-        elif found.seq is not None:
-            line = found.device, found.topic, found.qos
-            if found.seq < last[line] and went_around(found):
+                account.duplicates.append(str(original))
+        elif original.seq is not None:
+            flow = original.device, original.topic, original.qos
+            if original.seq < last_seq[flow] and went_around(original):
                 account.overtaken += 1
-            elif found.seq < last[line]:
-                account.reordered.append(f"{found} after #{last[line]}")
-            last[line] = max(last[line], found.seq)
-    account.lost += [str(published[key]) for key, count in due.items() for _ in range(count - seen[key])]
+            elif original.seq < last_seq[flow]:
+                account.reordered.append(f"{original} after #{last_seq[flow]}")
+            last_seq[flow] = max(last_seq[flow], original.seq)
+    account.lost += [str(published[key]) for key, count in due.items() for _ in range(count - received[key])]
     return account
 
 
@@ -158,7 +164,9 @@ def _candidates(spec: SubscriberSpec, publications: Iterable[DevicePublication])
 
 
 def accepts(spec: SubscriberSpec, publication: DevicePublication) -> bool:
-    """Whether the wish's content filter is true for *publication*; asked of the tree as written, without an index."""
+    """Return whether the content filter of *spec* accepts *publication*; evaluates the tree as written, without an
+    index.
+    """
     if spec.content_filter is None:
         return True
     attributes = Extractor(spec.content_filter.attributes).extract(
@@ -180,7 +188,7 @@ class JournalInvalid(EdgebrokerError):
 
 
 def read_journal(path: Path) -> list[DevicePublication]:
-    """The messages in *path*, in the order in which their fates were decided. Raises JournalInvalid."""
+    """Return the messages in *path*, in the order in which their outcomes were known. Raises JournalInvalid."""
     try:
         with path.open(encoding="utf-8") as file:
             return list(_publications(path, file))
@@ -210,14 +218,14 @@ def _publication(record: dict[str, Any]) -> DevicePublication:
 
 
 def encoded(body: Any, form: str) -> bytes:
-    """*body* as the bytes that the device sent: compact UTF-8 JSON, or CBOR."""
+    """Return *body* as the bytes that the device sent: compact UTF-8 JSON, or CBOR."""
     if form == "cbor":
         return encode_cbor(body)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class LineCounter:
-    """How many lines a file that somebody else writes has by now."""
+    """Counts the lines of a file that another process writes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -225,7 +233,7 @@ class LineCounter:
         self._lines = 0
 
     def lines(self) -> int:
-        """Whole lines so far; 0 while there is no file."""
+        """Return the number of complete lines so far; 0 if the file does not exist."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

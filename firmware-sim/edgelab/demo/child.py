@@ -1,4 +1,4 @@
-"""The demo's processes: started with their output in files, and always ended, whatever happens."""
+"""The demo's processes: started with their output in files, and ended in every case."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any, Final
 from edgebroker.errors import EdgebrokerError
 from edgelab.processes import python
 
-END_S_MAX: Final = 20.0  # a gateway that drains needs a second; a Java machine under load several
+END_S_MAX: Final = 20.0  # a gateway that drains needs a second; a Java process under load several
 
 
 class DemoProcessFailed(EdgebrokerError):
-    """A process of the demo did not do its part; the message has its last words."""
+    """A process of the demo failed; the message contains the end of its output."""
 
 
 class DemoProcess:
-    """One process, a Python module of this installation. Output and messages go to files named after it."""
+    """One process, a Python module of this installation. Output and messages are written to files named after it."""
 
     def __init__(self, name: str, process: Process, out: Path, log: Path) -> None:
         self.name = name
@@ -34,34 +34,34 @@ class DemoProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Return the process id."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Return the exit code; None while it runs."""
         return self._process.returncode
 
     async def wait(self) -> int:
-        """The exit code, once there is one."""
+        """Wait for the end of the process and return the exit code."""
         return await self._process.wait()
 
     async def end(self) -> int:
-        """Ask it to end (SIGTERM), wait END_S_MAX, and then insist (SIGKILL). The exit code."""
+        """Send SIGTERM, wait END_S_MAX, and then send SIGKILL. Returns the exit code."""
         try:
             if self.returncode is None:
-                if not self._is_killed:  # asking whether it lives would take its exit code from who waits for it
+                if not self._is_killed:  # a poll would take the exit code from the task that waits for it
                     with suppress(ProcessLookupError):
                         self._process.terminate()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(END_S_MAX):
                         return await self.wait()
         finally:
-            self.kill()  # also if we are interrupted while we wait
+            self.kill()  # also if this task is cancelled while it waits
         return await self.wait()
 
     def kill(self) -> None:
-        """End it and what it has started, now, if it still runs. It leads a process group of its own."""
+        """Send SIGKILL to the process and its children, if it still runs. It leads a process group of its own."""
         if self.returncode is None:
             self._is_killed = True
             with suppress(ProcessLookupError, PermissionError):
@@ -69,11 +69,11 @@ class DemoProcess:
 
     @property
     def has_answered(self) -> bool:
-        """Whether it has printed a whole line."""
+        """Return whether it has printed a complete line."""
         return b"\n" in self._out.read_bytes()
 
     def answer(self) -> dict[str, Any]:
-        """The JSON object it printed last. Raises ChildFailed if there is none."""
+        """Return the JSON object that it printed last. Raises DemoProcessFailed if there is none."""
         lines = _lines(self._out)
         try:
             told = json.loads(lines[-1])
@@ -84,23 +84,23 @@ class DemoProcess:
         return told
 
     def messages(self) -> list[str]:
-        """The lines it has written to stderr so far."""
+        """Return the lines that it has written to stderr so far."""
         return _lines(self._log)
 
     def last_words(self) -> str:
-        """One line for people: how it ended and what it said last."""
+        """Return one line with its exit code and its last message."""
         lines = self.messages()
-        said = lines[-1] if lines else "it said nothing"
+        last_line = lines[-1] if lines else "it said nothing"
         ended = "runs" if self.returncode is None else f"ended with code {self.returncode}"
-        return f"{self.name} {ended}: {said} ({self._log})"
+        return f"{self.name} {ended}: {last_line} ({self._log})"
 
 
 @asynccontextmanager
 async def child(name: str, folder: Path, *arguments: str, inside: Sequence[str] = ()) -> AsyncIterator[DemoProcess]:
-    """`*inside python -m *arguments`, ended when the block is left.
+    """Run `*inside python -m *arguments`, and end it when the block is left.
 
-    Output goes to *folder*/*name*.out, messages to *name*.log. It gets a session of its own: Ctrl-C reaches us
-    alone, and we end everything in the right order.
+    Output is written to *folder*/*name*.out, messages to *name*.log. It has a session of its own: only the demo
+    receives Ctrl-C, and ends all processes in the right order.
     """
     out, log = folder / f"{name}.out", folder / f"{name}.log"
     with out.open("wb") as out_file, log.open("wb") as log_file:

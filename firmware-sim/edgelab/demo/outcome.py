@@ -1,4 +1,4 @@
-"""What the demo came to: key figures for people and programs, and every reason why it failed, if it did."""
+"""The outcome of the demo: key figures as text and as JSON, and every reason why it failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINDINGS: Final = ("lost", "duplicates", "wrong", "reordered")
 
 
 def found_end_to_end(publications: Sequence[DevicePublication], accounts: Sequence[SubscriberAccount]) -> Iterator[str]:
-    """What is wrong with what subscribers got, as problems of a demo."""
+    """Yield the findings of the end-to-end audit as problems of a demo."""
     if not publications:
         yield "the devices published nothing"
     for account in accounts:
@@ -26,7 +26,7 @@ def found_end_to_end(publications: Sequence[DevicePublication], accounts: Sequen
 
 @dataclass(frozen=True, slots=True)
 class DemoOutcome:
-    """Everything known at the end. `report` is the JSON of `edgeanalytics report` without its tables."""
+    """All results of the demo. `report` is the JSON of `edgeanalytics report` without its tables."""
 
     seconds: float
     devices: int
@@ -35,19 +35,19 @@ class DemoOutcome:
     report: dict[str, Any]
     report_path: str
     troubles: tuple[str, ...] = ()
-    """What went wrong with processes and connections."""
+    """Failures of processes and connections."""
 
     @property
     def deliveries(self) -> int:
-        """Messages received by all subscribers together."""
+        """Return the messages received by all subscribers together."""
         return sum(account.received for account in self.accounts)
 
     def found(self, finding: str) -> int:
-        """How many messages of all subscribers have this *finding* (one of FINDINGS)."""
+        """Return the number of messages of all subscribers with this *finding* (one of FINDINGS)."""
         return sum(len(getattr(account, finding)) for account in self.accounts)
 
     def problems(self) -> list[str]:
-        """Every reason why the demo failed; nothing if all is well."""
+        """Return every reason why the demo failed; empty if it succeeded."""
         return [*self.troubles, *self._found_end_to_end(), *self._found_by_spark()]
 
     def _found_end_to_end(self) -> Iterator[str]:
@@ -59,7 +59,7 @@ class DemoOutcome:
     def _found_by_spark(self) -> Iterator[str]:
         report = self.report
         if not report:
-            return  # a trouble says why
+            return  # `troubles` contains the reason
         if not report["ok"]:
             yield f"the report's audit: {report['verdict']}"
         unjudged = {state: count for state, count in report["runs"].items() if state != "complete"}
@@ -77,10 +77,10 @@ class DemoOutcome:
             if report[name] != number:
                 yield f"the delivery log says {report[name]:,} {name}, devices and subscribers say {number:,}"
 
-    # -- for people ---------------------------------------------------------------------------------------------
+    # -- as text ------------------------------------------------------------------------------------------------
 
     def lines(self) -> Iterator[str]:
-        """The key figures."""
+        """Yield the key figures."""
         by_qos = Counter(publication.qos for publication in self.publications)
         dealt = ", ".join(f"{by_qos[qos]:,} with QoS {qos}" for qos in sorted(by_qos))
         filtering = [account for account in self.accounts if account.spec.where]
@@ -122,10 +122,10 @@ class DemoOutcome:
             ]
             yield "  ".join(cells).rstrip()
 
-    # -- for programs -------------------------------------------------------------------------------------------
+    # -- as JSON ------------------------------------------------------------------------------------------------
 
     def as_object(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
+        """Return all figures, for `--json`."""
         problems = self.problems()
         return {
             "ok": not problems,
@@ -159,7 +159,7 @@ def _account_object(account: SubscriberAccount) -> dict[str, Any]:
 
 
 def duration(us: int) -> str:
-    """Microseconds with three digits, in the unit that suits: "850 us", "1.25 ms", "12.5 s"."""
+    """Format microseconds with three digits, in the unit that suits: "850 us", "1.25 ms", "12.5 s"."""
     for unit, size in (("s", 1_000_000), ("ms", 1_000)):
         if us >= size:
             return f"{us / size:.3g} {unit}" if us < 1_000 * size else f"{us / size:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""The demo in order: gateway, subscribers, devices; then all of it ends in the order in which nothing gets lost."""
+"""The demo step by step: gateway, subscribers, devices; then all are stopped in the order that loses no message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edgelab.demo.subscriber_specs import SUBSCRIBER_SPECS
 from edgelab.demo.view import DemoState, DemoView
 
 HOST: Final = "127.0.0.1"
-LISTEN_S_MAX: Final = 20.0  # starting takes a quarter of a second; a cold disk or a busy machine much longer
-DEVICES_S_MAX: Final = 60.0  # beyond the run itself: connecting, the last acknowledgements, leaving
+LISTEN_S_MAX: Final = 20.0  # starting takes a quarter of a second; on a cold disk or a busy machine much longer
+DEVICES_S_MAX: Final = 60.0  # in addition to the run itself: connecting, the last acknowledgements, disconnecting
 REPORT_S_MAX: Final = 600.0
 SHOW_EVERY_S: Final = 0.25
-LOOK_EVERY_S: Final = 0.05
+POLL_EVERY_S: Final = 0.05
 HOST_EVERY: Final = "500ms"
 
 DEVICES: Final = ("fleet", "host")
@@ -32,12 +32,12 @@ FILES: Final = (
     *(f"{name}.jsonl" for name in DEVICES),
     "report.html",
 )
-"""What the demo writes beside the delivery log in `log/`."""
+"""The files that the demo writes beside the delivery log in `log/`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What the user asked for. rate: messages per second and device."""
+    """The options of the user. rate: messages per second and device."""
 
     seconds: float
     devices: int
@@ -47,7 +47,7 @@ class DemoPlan:
 
 
 def clear(folder: Path) -> None:
-    """Make *folder* and take an earlier demo's files out of it, and nothing else. Raises OSError."""
+    """Create *folder* and delete an earlier demo's files in it, and nothing else. Raises OSError."""
     log = folder / "log"
     log.mkdir(parents=True, exist_ok=True)
     for path in (*(folder / name for name in FILES), *log.glob("*.edl"), *log.glob("*.edl.part")):
@@ -65,7 +65,7 @@ class DemoPlay:
         self._troubles: list[str] = []
 
     async def run(self) -> DemoOutcome:
-        """All of it. Raises EdgebrokerError where there is no sense in going on."""
+        """Run the demo. Raises EdgebrokerError if it cannot continue."""
         began = monotonic()
         async with AsyncExitStack() as stack:
             gateway = await stack.enter_async_context(self._gateway())
@@ -122,7 +122,7 @@ class DemoPlay:
     # -- devices ------------------------------------------------------------------------------------------------
 
     async def _devices(self, port: int, gateway: DemoProcess) -> list[dict[str, Any]]:
-        """Run the fleet and this machine's own telemetry until they have ended; what they sum up."""
+        """Run the fleet and this machine's own telemetry until they have ended. Returns their summaries."""
         plan = self._plan
         common = ["--seconds", f"{plan.seconds:g}", "--broker", f"{HOST}:{port}", "--json", "--no-progress"]
         fleet = [*("--devices", str(plan.devices)), *("--profile", "cold-chain"), *("--rate", f"{plan.rate:g}")]
@@ -139,7 +139,7 @@ class DemoPlay:
             return [device.answer() for device in devices]
 
     async def _until_ended(self, devices: list[DemoProcess], gateway: DemoProcess) -> None:
-        """Wait for all *devices*. Raises ChildFailed if the gateway ends first or they do not end at all."""
+        """Wait for all *devices*. Raises DemoProcessFailed if the gateway ends first or they do not end in time."""
         ended = asyncio.gather(*(device.wait() for device in devices))
         broken = asyncio.create_task(gateway.wait())
         try:
@@ -148,7 +148,7 @@ class DemoPlay:
             if not ended.done():
                 culprit = gateway if broken.done() else next(one for one in devices if one.returncode is None)
                 for device in devices:
-                    device.kill()  # asked kindly they would wait for acknowledgements that nobody sends
+                    device.kill()  # on SIGTERM they would wait for acknowledgements that nobody sends
                 raise DemoProcessFailed(culprit.last_words())
         finally:
             for waiting in (ended, broken):
@@ -156,35 +156,35 @@ class DemoPlay:
             await asyncio.gather(ended, broken, return_exceptions=True)
 
     async def _watch(self) -> None:
-        """Show how it goes, until cancelled."""
+        """Display the state until cancelled."""
         began = monotonic()
         growths = [LineCounter(path) for path in self._journals]
         while True:
             received = tuple(len(subscriber.receipts) for subscriber in self._subscribers)
-            # Journals grow by blocks of some kilobytes; what has arrived has also been published.
+            # Journals grow by blocks of some kilobytes; a received message counts as published.
             published = max(received[0], sum(growth.lines() for growth in growths))
             self._view.show(DemoState(monotonic() - began, published, received))
             await asyncio.sleep(SHOW_EVERY_S)
 
-    # -- judging ------------------------------------------------------------------------------------------------
+    # -- audit ---------------------------------------------------------------------------------------------------
 
     async def _reported(self, reporting: DemoProcess) -> dict[str, Any]:
-        """What the report says, without its tables; nothing, and a trouble, if there is no report."""
+        """Return the report without its tables; empty, with an entry in the troubles, if there is no report."""
         try:
-            async with alongside(self._relay(reporting)), asyncio.timeout(REPORT_S_MAX):
+            async with alongside(self._print_progress(reporting)), asyncio.timeout(REPORT_S_MAX):
                 await reporting.wait()
-            told = reporting.answer()
+            report = reporting.answer()
         except TimeoutError:
             self._troubles.append(f"report: not done in {REPORT_S_MAX:.0f} s")
             return {}
         except DemoProcessFailed as failure:
             self._troubles.append(str(failure))
             return {}
-        told.pop("tables", None)
-        return told
+        report.pop("tables", None)
+        return report
 
-    async def _relay(self, reporting: DemoProcess) -> None:
-        """Show how far the report is, until cancelled: Spark takes its time."""
+    async def _print_progress(self, reporting: DemoProcess) -> None:
+        """Print the progress of the report until cancelled: Spark needs some time."""
         shown = 0
         while True:
             for line in reporting.messages()[shown:]:
@@ -193,7 +193,7 @@ class DemoPlay:
             await asyncio.sleep(SHOW_EVERY_S)
 
     def _check(self, summaries: list[dict[str, Any]], publications: list[DevicePublication]) -> None:
-        """Whether the devices all took part, and noted what they counted."""
+        """Check that all devices took part, and that counters and journals agree."""
         absent = sum(summary["never_connected"] for summary in summaries)
         if absent:
             self._troubles.append(f"{absent} devices never got a connection")
@@ -203,13 +203,15 @@ class DemoPlay:
 
 
 async def listening(gateway: DemoProcess) -> int:
-    """The port that *gateway* says it listens on, once it does. Raises ChildFailed if it ends or takes too long."""
-    give_up = monotonic() + LISTEN_S_MAX
-    while gateway.returncode is None and monotonic() < give_up:
+    """Return the port on which *gateway* listens, as soon as it prints it. Raises DemoProcessFailed if it ends or is
+    too slow.
+    """
+    deadline = monotonic() + LISTEN_S_MAX
+    while gateway.returncode is None and monotonic() < deadline:
         if gateway.has_answered:
             port: int = gateway.answer()["port"]
             return port
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
     raise DemoProcessFailed(gateway.last_words())
 
 

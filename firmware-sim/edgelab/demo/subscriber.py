@@ -1,4 +1,4 @@
-"""A subscriber of the demo: connects, subscribes, and keeps every message it is given."""
+"""A subscriber of the demo: connects, subscribes, and records every message that it receives."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from edgelab.demo.audit import Receipt
 from edgelab.demo.subscriber_specs import SubscriberSpec
 
 KEEP_ALIVE_S: Final = 60
-QUIET_S: Final = 1.0  # a copy needs about a millisecond; after a second without one nothing is under way
-QUIET_S_MAX: Final = 15.0  # who is not quiet by then receives what nobody publishes
-LOOK_EVERY_S: Final = 0.1
+QUIET_S: Final = 1.0  # a copy needs about a millisecond; after a second without one no message is on its way
+QUIET_S_MAX: Final = 15.0  # a subscriber that still receives after this time receives messages that nobody publishes
+POLL_EVERY_S: Final = 0.1
 
 
 class SubscriptionRefused(EdgebrokerError):
-    """The gateway said no to a subscription of the demo."""
+    """The gateway refused a subscription of the demo."""
 
 
 class DemoSubscriber:
-    """One connection with one wish. `failure` is why it ended before its time, if it did."""
+    """One connection with one subscription. `failure` is the error that ended it early, if any."""
 
     def __init__(self, spec: SubscriberSpec) -> None:
         self.spec = spec
@@ -36,14 +36,14 @@ class DemoSubscriber:
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[None]:
-        """Subscribed, and receiving until the block is left. Raises SubscriptionRefused and what `connect` raises."""
+        """Subscribe, and receive until the block is left. Raises SubscriptionRefused and the errors of `connect`."""
         client_id = f"demo-{self.spec.name.replace(' ', '-')}"
-        introduction = Connect(client_id, keep_alive_s=KEEP_ALIVE_S, dialect=self.spec.dialect)
-        async with connect(BrokerTransport(host, port), introduction) as client:
+        connect_packet = Connect(client_id, keep_alive_s=KEEP_ALIVE_S, dialect=self.spec.dialect)
+        async with connect(BrokerTransport(host, port), connect_packet) as client:
             suback = await client.subscribe([self.spec.option], self.spec.properties)
             if suback.reasons[0] >= FAILURE:
-                why = reason_text(suback.reasons[0], suback.properties)
-                raise SubscriptionRefused(f"the gateway refused the subscription {self.spec.name!r}: {why}")
+                reason = reason_text(suback.reasons[0], suback.properties)
+                raise SubscriptionRefused(f"the gateway refused the subscription {self.spec.name!r}: {reason}")
             receiving = asyncio.create_task(self._receive(client))
             try:
                 yield
@@ -60,7 +60,9 @@ class DemoSubscriber:
 
 
 async def quiet(subscribers: Sequence[DemoSubscriber]) -> bool:
-    """Wait until nobody has received anything for QUIET_S; False if that does not happen within QUIET_S_MAX."""
+    """Wait until no subscriber has received anything for QUIET_S; returns False if that does not happen within
+    QUIET_S_MAX.
+    """
     began = since = monotonic()
     received = -1
     while monotonic() - since < QUIET_S:
@@ -69,5 +71,5 @@ async def quiet(subscribers: Sequence[DemoSubscriber]) -> bool:
         now_received = sum(len(subscriber.receipts) for subscriber in subscribers)
         if now_received != received:
             received, since = now_received, monotonic()
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
     return True

@@ -15,7 +15,7 @@ from edgebroker.topics import TopicFilter
 
 
 class FilterCarrier(Enum):
-    """How a content filter travels."""
+    """The place of a content filter in a SUBSCRIBE packet."""
 
     TOPIC = "$filter/"
     PROPERTY = WHERE_PROPERTY
@@ -23,7 +23,9 @@ class FilterCarrier(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SubscriberSpec:
-    """One subscription. `where` "" wants every message of the topic; `carrier` says how it is sent otherwise."""
+    """One subscription. An empty `where` selects every message of the topic; otherwise `carrier` is the place of the
+    filter.
+    """
 
     name: str
     topic: str
@@ -40,19 +42,19 @@ class SubscriberSpec:
 
     @property
     def option(self) -> SubscriptionOption:
-        """The entry of SUBSCRIBE."""
+        """Return the entry of SUBSCRIBE."""
         in_topic = self.where and self.carrier is FilterCarrier.TOPIC
         return SubscriptionOption(encode_subscription(self.where, self.topic) if in_topic else self.topic, self.qos)
 
     @property
     def properties(self) -> Properties:
-        """The properties of SUBSCRIBE."""
+        """Return the properties of SUBSCRIBE."""
         in_property = self.where and self.carrier is FilterCarrier.PROPERTY
         return {Property.USER_PROPERTY: [(WHERE_PROPERTY, self.where)]} if in_property else {}
 
     @property
     def manner(self) -> str:
-        """How it is asked, for people."""
+        """Return the carrier, the version and the QoS as text."""
         return f"QoS {self.qos}, MQTT {self.dialect.version}" + (f", {self.carrier.value}" if self.where else "")
 
 

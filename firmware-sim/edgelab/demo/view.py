@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: a table that renews itself on a terminal, or a line every two seconds."""
+"""The display while the demo runs: a table that is updated on a terminal, or a line every two seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ PLAIN_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoState:
-    """The demo after `seconds`: messages published, and received by each subscriber in the order of the wishes."""
+    """The demo after `seconds`: messages published, and received by each subscriber in the order of the
+    subscriptions.
+    """
 
     seconds: float
     published: int
@@ -22,23 +24,23 @@ class DemoState:
 
 
 class DemoView(Protocol):
-    """Shows states as they come, several a second."""
+    """Displays states, several per second."""
 
     def show(self, state: DemoState) -> None:
-        """Show *state*, or pass it over."""
+        """Display *state*, or skip it."""
         ...
 
     def say(self, line: str) -> None:
-        """Tell what happens next."""
+        """Print a line about the next step."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal in order."""
+        """Restore the terminal."""
         ...
 
 
 class PlainDemoView:
-    """One line every PLAIN_EVERY_S, for logs and terminals without rich."""
+    """Prints one line every PLAIN_EVERY_S, for logs and terminals without rich."""
 
     def __init__(self, specs: Sequence[SubscriberSpec], stream: IO[str]) -> None:
         self._wishes = specs
@@ -47,7 +49,7 @@ class PlainDemoView:
         self._rates = MessageRates()
 
     def show(self, state: DemoState) -> None:
-        """See View."""
+        """Display *state*, or skip it."""
         if state.seconds < self._next_s:
             return
         self._next_s = state.seconds + PLAIN_EVERY_S
@@ -57,16 +59,16 @@ class PlainDemoView:
         self.say(" | ".join(parts))
 
     def say(self, line: str) -> None:
-        """See View."""
+        """Print a line about the next step."""
         self._stream.write(line + "\n")
         self._stream.flush()
 
     def close(self) -> None:
-        """See View."""
+        """Do nothing: there is nothing to restore."""
 
 
 class LiveDemoView:
-    """A table in place, by rich. Raises ImportError without it."""
+    """Shows a table that is updated in place, with rich. Raises ImportError without it."""
 
     def __init__(self, specs: Sequence[SubscriberSpec], stream: IO[str]) -> None:
         from rich.console import Console
@@ -79,7 +81,7 @@ class LiveDemoView:
         self._started = False
 
     def show(self, state: DemoState) -> None:
-        """See View."""
+        """Update the table."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -98,17 +100,17 @@ class LiveDemoView:
         self._live.update(table)
 
     def say(self, line: str) -> None:
-        """See View."""
+        """Print a line above the table."""
         self._console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
-        """See View."""
+        """Restore the terminal."""
         if self._started:
             self._live.stop()
 
 
 class MessageRates:
-    """Messages per second, over the last few seconds: a number that people can read does not jump."""
+    """Messages per second, averaged over the last few seconds, so that the number is readable."""
 
     WINDOW_S: Final = 3.0
 
@@ -116,7 +118,7 @@ class MessageRates:
         self._states: list[DemoState] = []
 
     def per_second(self, state: DemoState) -> tuple[float, tuple[float, ...]]:
-        """Published and received per second. Call it with states in the order of time."""
+        """Return the messages published and received per second. The states must be in the order of time."""
         while self._states and state.seconds - self._states[0].seconds > self.WINDOW_S:
             self._states.pop(0)
         self._states.append(state)
@@ -132,10 +134,10 @@ class MessageRates:
 
 
 def view_for(specs: Sequence[SubscriberSpec]) -> DemoView:
-    """The right kind for stderr: what the demo prints at the end goes to stdout."""
+    """Return the suitable kind for stderr: the outcome is printed to stdout."""
     if sys.stderr.isatty():
         try:
             return LiveDemoView(specs, sys.stderr)
-        except ImportError:  # an extra; the lines say the same
+        except ImportError:  # rich is an extra; the lines contain the same
             pass
     return PlainDemoView(specs, sys.stderr)

@@ -1,1 +1,1 @@
-"""The demo with several sites: real gateways, joined by uplinks that can be squeezed, and what comes of it."""
+"""The demo with several sites: real gateways, joined by uplinks that can be disturbed, and an audit of all messages."""

@@ -1,4 +1,4 @@
-"""What a person sees while the federation runs: a table of gateways and uplinks, or a line every two seconds."""
+"""The display while the federation runs: a table of gateways and uplinks, or a line every two seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLAIN_EVERY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class GatewayRow:
-    """A gateway now. `waiting`: messages for its peers that these do not have yet."""
+    """The state of a gateway. `waiting`: messages that its peers have not received yet."""
 
     name: str
     state: str
@@ -27,7 +27,7 @@ class GatewayRow:
 
 @dataclass(frozen=True, slots=True)
 class UplinkRow:
-    """Two sites: what has crossed between them, and what is wrong there."""
+    """The state of the uplinks between two sites: events and bytes so far, and their faults."""
 
     sites: str
     events: int
@@ -37,41 +37,41 @@ class UplinkRow:
 
 @dataclass(frozen=True, slots=True)
 class FederationState:
-    """The federation after `seconds`. heard: subscriber -> messages. medium: what uplinks are made of."""
+    """The federation after `seconds`. received: subscriber -> messages. medium: the kind of the uplinks."""
 
     seconds: float
     published: int
-    heard: Sequence[tuple[str, int]]
+    received: Sequence[tuple[str, int]]
     gateways: Sequence[GatewayRow]
     uplinks: Sequence[UplinkRow]
     medium: str
 
 
 class Board(Protocol):
-    """Shows states as they come."""
+    """Displays states."""
 
     def show(self, state: FederationState) -> None:
-        """Show *state*, or pass it over."""
+        """Display *state*, or skip it."""
         ...
 
     def say(self, line: str) -> None:
-        """Tell what happens."""
+        """Print a line about an event."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal in order."""
+        """Restore the terminal."""
         ...
 
 
 class PlainBoard:
-    """One line every PLAIN_EVERY_S, for logs and terminals without rich."""
+    """Prints one line every PLAIN_EVERY_S, for logs and terminals without rich."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._next_s = 0.0
 
     def show(self, state: FederationState) -> None:
-        """See Board."""
+        """Display *state*, or skip it."""
         if state.seconds < self._next_s:
             return
         self._next_s = state.seconds + PLAIN_EVERY_S
@@ -82,21 +82,21 @@ class PlainBoard:
             f"{up} of {len(state.gateways)} gateways have all links",
             f"published {state.published:,}",
         ]
-        parts += [f"{name} {heard:,}" for name, heard in state.heard]
+        parts += [f"{name} {received:,}" for name, received in state.received]
         parts += [f"{row.sites} {octets(row.bytes)}" for row in state.uplinks]
         self.say(" | ".join([*parts, f"{waiting:,} wait for peers"]))
 
     def say(self, line: str) -> None:
-        """See Board."""
+        """Print a line about an event."""
         self._stream.write(line + "\n")
         self._stream.flush()
 
     def close(self) -> None:
-        """See Board."""
+        """Do nothing: there is nothing to restore."""
 
 
 class LiveBoard:
-    """Tables in place, by rich. Raises ImportError without it."""
+    """Shows tables that are updated in place, with rich. Raises ImportError without it."""
 
     def __init__(self, stream: IO[str]) -> None:
         from rich.console import Console
@@ -107,7 +107,7 @@ class LiveBoard:
         self._started = False
 
     def show(self, state: FederationState) -> None:
-        """See Board."""
+        """Update the tables."""
         from rich.box import SIMPLE_HEAD  # without frames it fits into 24 lines
         from rich.console import Group
         from rich.table import Table
@@ -117,7 +117,7 @@ class LiveBoard:
             self._started = True
             self._live.start()
         title = Text(f" {state.seconds:.0f} s, {state.published:,} published; uplinks: {state.medium}")
-        gateways = Table(box=SIMPLE_HEAD)  # a title of its own would be folded to its width
+        gateways = Table(box=SIMPLE_HEAD)  # a title of the table would be wrapped to its width
         for heading in ("gateway", "state"):
             gateways.add_column(heading)
         for heading in ("clients", "messages", "delivered", "wait for peers", "memory"):
@@ -132,30 +132,30 @@ class LiveBoard:
             uplinks.add_column(heading, justify="right")
         for line in state.uplinks:
             uplinks.add_row(line.sites, _coloured(line.state), count(line.events), octets(line.bytes))
-        heard = Table(box=SIMPLE_HEAD)
-        for name, _ in state.heard:
-            heard.add_column(name, justify="right")
-        heard.add_row(*(count(number) for _, number in state.heard))
-        self._live.update(Group(title, gateways, uplinks, heard))
+        received = Table(box=SIMPLE_HEAD)
+        for name, _ in state.received:
+            received.add_column(name, justify="right")
+        received.add_row(*(count(number) for _, number in state.received))
+        self._live.update(Group(title, gateways, uplinks, received))
 
     def say(self, line: str) -> None:
-        """See Board."""
-        from rich.text import Text  # without markup the tables, which are drawn again with it, would show theirs
+        """Print a line above the tables."""
+        from rich.text import Text  # text without markup: brackets in the line stay as they are
 
         self._console.print(Text(line))
 
     def close(self) -> None:
-        """See Board."""
+        """Restore the terminal."""
         if self._started:
             self._live.stop()
 
 
 def board() -> Board:
-    """The right kind for stderr: what the demo prints at the end goes to stdout."""
+    """Return the suitable kind for stderr: the outcome is printed to stdout."""
     if sys.stderr.isatty():
         try:
             return LiveBoard(sys.stderr)
-        except ImportError:  # an extra; the lines say the same
+        except ImportError:  # rich is an extra; the lines contain the same
             pass
     return PlainBoard(sys.stderr)
 

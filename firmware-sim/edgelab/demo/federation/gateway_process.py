@@ -1,6 +1,6 @@
 """A gateway of the demo's federation: a process that may be killed and started again at the same address.
 
-The folder of the demo keeps the logs of all gateways and the output of their processes.
+The folder of the demo contains the logs of all gateways and the output of their processes.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ OURS: Final = (
     *(f"{process}.{kind}" for process in PROCESSES for kind in ("out", "log")),
     *(f"log/gw-*/*.{kind}" for kind in ("edl", "edl.part")),
 )
-"""Every file that we write, as patterns."""
+"""The files that the demo writes, as patterns."""
 
 
 def clear(folder: Path) -> None:
-    """Make *folder* and take an earlier demo's files out of it, and nothing else. Raises OSError."""
+    """Create *folder* and delete an earlier demo's files in it, and nothing else. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in chain.from_iterable(map(folder.glob, OURS)):
         path.unlink(missing_ok=True)
 
 
 LIVE_CLASSES: Final = ("live", "backlog", "bulk")
-"""The classes of a link in which events travel."""
+"""The traffic classes of a link that carry events."""
 
 
 class GatewayProcess:
-    """One gateway. `links` and `status` are its last answers; empty before the first."""
+    """One gateway. `links` and `status` are its last responses; empty before the first."""
 
     def __init__(self, name: str, host: str, inside: Sequence[str], topology: Path, folder: Path, data: Path) -> None:
-        """*host*, *inside*: see Network. *folder*: for its log and what it says; *data*: for its journal."""
+        """*host*, *inside*: see FederationNetwork. *folder*: for its log and output; *data*: for its journal."""
         self.name = name
         self.host = host
         self.port = 0
@@ -60,25 +60,25 @@ class GatewayProcess:
         self._child: DemoProcess | None = None
         self._stack = AsyncExitStack()
         self._events: dict[tuple[int, str], int] = {}
-        self._heard: dict[int, int] = {}
+        self._received_bytes: dict[int, int] = {}
 
     @property
-    def door(self) -> str:
-        """Where clients reach it."""
+    def client_address(self) -> str:
+        """Return the address for clients."""
         return f"{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
-        """Its delivery log."""
+        """Return the folder of its delivery log."""
         return self._folder / "log" / self.name
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process."""
+        """Return whether the process runs."""
         return self._child is not None and self._child.returncode is None
 
     async def start(self) -> None:
-        """Start it, at the ports that it had before. Raises ChildFailed."""
+        """Start it, at the ports that it had before. Raises DemoProcessFailed."""
         self.starts += 1
         self._child = await self._stack.enter_async_context(
             child(
@@ -104,44 +104,44 @@ class GatewayProcess:
         self._http = self._child.answer()["http"]["port"]
 
     async def kill(self) -> None:
-        """End it as a power cut would: SIGKILL."""
+        """Send SIGKILL, which has the effect of a power cut."""
         assert self._child is not None
-        self._look_at_memory()
+        self._read_peak_memory()
         self._child.kill()
         await self._child.wait()
         self.links, self.status = {}, {}
 
     async def end(self) -> int:
-        """Ask it to end, and wait. The exit code."""
+        """Send SIGTERM and wait. Returns the exit code."""
         assert self._child is not None
-        self._look_at_memory()
+        self._read_peak_memory()
         return await self._child.end()
 
     def kill_now(self) -> None:
-        """End the process, if there is one, without waiting."""
+        """Send SIGKILL to the process, if there is one, without waiting."""
         if self._child is not None:
             self._child.kill()
 
     def last_words(self) -> str:
-        """How it ended and what it said last."""
+        """Return its exit code and its last message."""
         assert self._child is not None
         return self._child.last_words()
 
     async def close(self) -> None:
-        """See that there is no process any more."""
+        """End the process, if it still runs."""
         await self._stack.aclose()
 
-    # -- looking at it ------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------
 
     async def poll_status(self) -> None:
-        """Ask it how it is. One that does not answer keeps its last answers."""
+        """Request its links and its status. Without a response the last ones remain."""
         if not self.is_running:
             return
-        self._look_at_memory()
-        asked, start = GatewayEndpoint(HttpAddress(self.host, self._http)), self.starts
+        self._read_peak_memory()
+        endpoint, start = GatewayEndpoint(HttpAddress(self.host, self._http)), self.starts
         try:
-            links = await asyncio.to_thread(get_json, asked, "/links")
-            status = await asyncio.to_thread(get_json, asked, "/status", limit=1)
+            links = await asyncio.to_thread(get_json, endpoint, "/links")
+            status = await asyncio.to_thread(get_json, endpoint, "/status", limit=1)
         except (GatewayNoAnswer, GatewayAnswerInvalid):
             return
         if start == self.starts and self.is_running:
@@ -149,11 +149,11 @@ class GatewayProcess:
             for row in links["links"]:
                 sent = sum(row["queues"][name]["sent"] for name in LIVE_CLASSES)
                 self._events[start, row["peer"]] = sent
-            self._heard[start] = links["received_bytes"]
+            self._received_bytes[start] = links["received_bytes"]
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event waited for a peer, or for its answer, at the last look."""
+        """Return whether no event waited for a peer, or for its acknowledgement, at the last poll."""
         rows = self.links.get("links", ())
         return bool(rows) and not any(
             row["queues"][name]["waiting"] + row["queues"][name]["unacknowledged"]
@@ -162,16 +162,16 @@ class GatewayProcess:
         )
 
     def events_to(self, peer: str) -> int:
-        """Events sent to *peer* in all runs, as of the last look at each."""
+        """Return the events sent to *peer* in all runs, as of the last poll of each."""
         return sum(count for (_, name), count in self._events.items() if name == peer)
 
     @property
     def bytes_from_peers(self) -> int:
-        """Bytes that it says it has received from peers, in all runs, as of the last look at each."""
-        return sum(self._heard.values())
+        """Return the bytes that it has received from peers in all runs, as of the last poll of each."""
+        return sum(self._received_bytes.values())
 
-    def _look_at_memory(self) -> None:
-        """The most that the process has had in memory at once; only Linux tells it."""
+    def _read_peak_memory(self) -> None:
+        """Read the peak memory of the process; only Linux provides it."""
         if self._child is None:
             return
         try:
@@ -179,6 +179,6 @@ class GatewayProcess:
         except OSError:
             return
         for line in status.splitlines():
-            name, _, rest = line.partition(":")
+            name, _, value = line.partition(":")
             if name == "VmHWM":
-                self.memory_peak_bytes = max(self.memory_peak_bytes, int(rest.split()[0]) * 1024)
+                self.memory_peak_bytes = max(self.memory_peak_bytes, int(value.split()[0]) * 1024)

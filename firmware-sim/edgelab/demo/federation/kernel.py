@@ -1,6 +1,6 @@
-"""What the kernel of this machine is asked for by the demo in namespaces: commands, a place to be in, counters.
+"""The kernel interface of the demo in namespaces: commands, entering a namespace, counters.
 
-Linux alone. All is bounded in time, and touches only namespaces that are named.
+Linux alone. All commands have a time limit, and affect only the namespaces named in them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from edgebroker.errors import EdgebrokerError
 from edgelab.demo.federation.namespaces import Command, removing
 
 FOLDER: Final = Path("/run/netns")
-"""Where iproute2 keeps the names of namespaces."""
+"""The folder in which iproute2 stores the names of namespaces."""
 PROGRAMS: Final = ("ip", "tc")
-COMMAND_S_MAX: Final = 10.0  # one takes 3 ms
+COMMAND_S_MAX: Final = 10.0  # a command takes 3 ms
 COUNTERS_BYTES_MAX: Final = 65_536  # a line of 120 bytes for each device of a gateway: at most nine
 CLONE_NEWNET: Final = 0x40000000
 WITHOUT: Final = "or leave out --netns: relays then stand in for the kernel"
 
 
 class CommandFailed(EdgebrokerError):
-    """`ip` or `tc` said no; the message has the command and what it said."""
+    """`ip` or `tc` failed; the message contains the command and its output."""
 
 
 class DeviceCounters(NamedTuple):
-    """What a device has received and sent so far, in frames and their bytes with all headers."""
+    """Frames that a device has received and sent so far, and their bytes with all headers."""
 
     received_bytes: int
     received_frames: int
@@ -49,12 +49,12 @@ def execute(commands: Iterable[Command]) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"{' '.join(command)}: {error}") from error
         if done.returncode:
-            said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
-            raise CommandFailed(f"{' '.join(command)}: {said}")
+            output = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
+            raise CommandFailed(f"{' '.join(command)}: {output}")
 
 
 def require() -> None:
-    """See that there is all that --netns needs. Raises Refused, and says how to mend it."""
+    """Check that everything that --netns needs is available. Raises Refused, with the remedy."""
     if sys.platform != "linux":
         raise Refused(f"--netns needs the network namespaces of Linux, and this is {sys.platform}; {WITHOUT}")
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
@@ -66,7 +66,8 @@ def require() -> None:
 
 
 def has_netem(scratch: str) -> bool:
-    """Whether this kernel can delay packets. Tries out in the namespace *scratch* all that is needed, and removes it.
+    """Return whether this kernel can delay packets. Tries all that is needed in the namespace *scratch*, and removes
+    it.
 
     Raises Refused if namespaces, virtual devices or `tbf` are missing.
     """
@@ -95,15 +96,15 @@ def has_netem(scratch: str) -> bool:
 
 
 def names() -> list[str]:
-    """The names of all namespaces."""
+    """Return the names of all namespaces."""
     try:
         return os.listdir(FOLDER)
-    except OSError:  # nobody has made one yet
+    except OSError:  # no namespace was ever created
         return []
 
 
 def is_demo(number: int) -> bool:
-    """Whether the process with this *number*, if there is one, is a demo in namespaces."""
+    """Return whether the process with this *number*, if there is one, is a demo in namespaces."""
     try:
         return b"--netns" in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -112,7 +113,7 @@ def is_demo(number: int) -> bool:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Be in *namespace*: sockets, threads and processes that are made meanwhile are there. This thread alone is.
+    """Enter *namespace* with this thread alone: sockets, threads and processes created meanwhile belong to it.
 
     Raises CommandFailed.
     """
@@ -131,17 +132,17 @@ def entered(namespace: str) -> Iterator[None]:
 
 
 def open_counters() -> int:
-    """The counters of the namespace that we are in, as a file that stays with it. The caller closes it."""
+    """Return the counters of the current namespace, as a file that remains in it. The caller closes it."""
     return os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def read_counters(file: int) -> dict[str, DeviceCounters]:
-    """By device; *file* is from `open_counters`."""
+    """Return the counters by device; *file* is from `open_counters`."""
     return counters(os.pread(file, COUNTERS_BYTES_MAX, 0).decode("ascii"))
 
 
 def counters(text: str) -> dict[str, DeviceCounters]:
-    """The file /proc/net/dev: two lines of headings, then for each device eight figures received and eight sent."""
+    """Parse /proc/net/dev: two lines of headings, then for each device eight figures received and eight sent."""
     found = {}
     for line in text.splitlines()[2:]:
         name, _, figures = line.partition(":")
@@ -162,7 +163,7 @@ def _set(file: int) -> None:
     if sys.version_info >= (3, 12):
         os.setns(file, CLONE_NEWNET)
         return
-    from ctypes import CDLL, get_errno  # setns(2), which Python has since 3.12
+    from ctypes import CDLL, get_errno  # setns(2), which Python provides since 3.12
 
     if CDLL(None, use_errno=True).setns(file, CLONE_NEWNET):
         raise OSError(get_errno(), os.strerror(get_errno()))

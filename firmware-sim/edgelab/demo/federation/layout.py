@@ -1,4 +1,4 @@
-"""The federation of the demo: sites of like gateways on this machine, and who is joined to whom."""
+"""The federation of the demo: equal gateways at several sites on this machine, and the connections between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 
 class CopyRoute(NamedTuple):
-    """The way of a copy: how many links between sites and inside them, and the QoS with which it was published."""
+    """The route of a copy: the number of links between sites and inside them, and the QoS of the message."""
 
     uplinks: int
     inside: int
@@ -35,7 +35,9 @@ class CopyRoute(NamedTuple):
 
 
 class Layout:
-    """Who stands where. The first site has most in hand: its middle gateway is the one that will be killed."""
+    """The positions of the gateways. The first site has the most connections: its middle gateway is the one that is
+    killed.
+    """
 
     def __init__(self, sites: int, gateways: int) -> None:
         self._draft = plan("demo", dict.fromkeys(SITES[:sites], gateways), UPLINKS[UPLINK], 1)
@@ -50,25 +52,25 @@ class Layout:
         )
         """Connections between gateways; the first of a pair dials."""
         self.uplinks = tuple(pair for pair in self.links if self.site(pair[0]) != self.site(pair[1]))
-        """Those between gateways of two sites."""
+        """The connections between gateways of two sites."""
 
     def site(self, gateway: str) -> str:
-        """Where *gateway* stands."""
+        """Return the site of *gateway*."""
         return self.topology.gateway(gateway).site
 
     def places(self) -> Iterator[str]:
-        """Gateways for one subscriber after the other: each at another site, and there at another place."""
+        """Yield a gateway for each subscriber: each at another site, and there at another position."""
         sites = [[one.name for one in self.gateways if one.site == site] for site in self.sites]
         for number in count():
             site = sites[number % len(sites)]
             yield site[(number + number // len(sites)) % len(site)]
 
     def sites_of(self, uplink: Pair) -> Pair:
-        """The sites that *uplink* joins."""
+        """Return the sites that *uplink* joins."""
         return self.site(uplink[0]), self.site(uplink[1])
 
-    def road(self, one: str, other: str, qos: int) -> CopyRoute:
-        """The way of an event from gateway *one* to *other* while nothing fails."""
+    def route(self, one: str, other: str, qos: int) -> CopyRoute:
+        """Return the route of an event from gateway *one* to *other* while nothing fails."""
         origin, goal = self.topology.gateway(one), self.topology.gateway(other)
         if origin.cluster == goal.cluster:
             return CopyRoute(0, self._inside(origin, goal), qos)
@@ -76,13 +78,13 @@ class Layout:
         return CopyRoute(1, self._inside(entry, goal), qos)
 
     def draft(self, gateways: Mapping[str, tuple[Address, ...]], links: Mapping[Pair, Address]) -> TopologyDraft:
-        """The topology with the addresses at which *gateways* await peers, and those of *links* that differ."""
+        """Return the topology with the addresses at which *gateways* accept peers, and those of *links* that differ."""
         placed = (replace(one, address=gateways[one.name]) for one in self._draft.gateways)
         joined = (DraftLink(pair, pair[0], (address,)) for pair, address in links.items())
         return replace(self._draft, gateways=tuple(placed), links=tuple(joined))
 
     def _inside(self, start: TopologyGateway, goal: TopologyGateway) -> int:
-        """The links between two gateways of a site, which are a tree."""
+        """Return the number of links between two gateways of a site, which are a tree."""
         reached, links = {start.name}, 0
         while goal.name not in reached:
             reached |= {near for name in reached for near in self.topology.gateway(name).neighbours}

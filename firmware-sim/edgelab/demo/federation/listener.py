@@ -1,4 +1,4 @@
-"""A subscriber at one gateway of the federation: an MQTT client of paho, which keeps its session and comes back."""
+"""A subscriber at one gateway of the federation: an MQTT client of paho, which reconnects to its session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEEP_ALIVE_S: Final = 60
 SESSION_EXPIRY_S: Final = 3_600
 SUBACK_S_MAX: Final = 15.0
 RETRY_S: Final = (1, 2)
-"""paho dials again after so many seconds, at first and at most."""
+"""Delays in seconds, the first and the longest, after which paho reconnects."""
 
 
 class SiteSubscriber:
@@ -36,33 +36,33 @@ class SiteSubscriber:
 
     @property
     def client_id(self) -> str:
-        """Its MQTT client identifier."""
+        """Return its MQTT client identifier."""
         return f"demo-{self.spec.name}"
 
     @property
     def has_broken(self) -> bool:
-        """Whether its connection broke, so that copies that it had not acknowledged come again."""
+        """Return whether its connection broke, so that unacknowledged copies are sent again."""
         return self.connections > 1
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[None]:
-        """Subscribed, and receiving until the block is left. Raises SubscriptionRefused and OSError."""
+        """Subscribe, and receive until the block is left. Raises SubscriptionRefused and OSError."""
         client = self._client
-        kept = self._properties("CONNECT", SessionExpiryInterval=SESSION_EXPIRY_S)
-        await asyncio.to_thread(client.connect, host, port, KEEP_ALIVE_S, properties=kept)
+        properties = self._properties("CONNECT", SessionExpiryInterval=SESSION_EXPIRY_S)
+        await asyncio.to_thread(client.connect, host, port, KEEP_ALIVE_S, properties=properties)
         client.loop_start()
         try:
             answered = await asyncio.to_thread(self._answered.wait, SUBACK_S_MAX)
             if not answered or any(reason.is_failure for reason in self._granted):
-                why = ", ".join(map(str, self._granted)) or "no answer"
-                raise SubscriptionRefused(f"{self.gateway} refused the subscription {self.spec.name!r}: {why}")
+                reason_text = ", ".join(map(str, self._granted)) or "no answer"
+                raise SubscriptionRefused(f"{self.gateway} refused the subscription {self.spec.name!r}: {reason_text}")
             yield
         finally:
             client.disconnect()
             await asyncio.to_thread(client.loop_stop)
 
     def _new_client(self) -> Any:
-        from paho.mqtt.client import Client  # an extra
+        from paho.mqtt.client import Client  # paho is an extra
         from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
         is_v5 = self.spec.dialect is V5
@@ -79,7 +79,7 @@ class SiteSubscriber:
         return client
 
     def _properties(self, packet: str, **values: Any) -> Any:
-        """Properties of MQTT 5 for a *packet* of this name; None in MQTT 3.1.1, which has none."""
+        """Return properties of MQTT 5 for a *packet* of this name; None for MQTT 3.1.1, which has none."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 

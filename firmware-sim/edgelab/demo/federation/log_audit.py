@@ -15,7 +15,7 @@ from edgebroker.storage.deliverylog.reader import Columns, read_segment
 from edgelab.demo.audit import NAMED_MAX
 
 PEER: Final = "gateway:"
-"""How the log calls a peer that gets a copy."""
+"""Prefix of a peer's name in the log, if it receives a copy."""
 ENDS: Final = (Fate.DELIVERED, Fate.EXPIRED, Fate.DROPPED, Fate.QUEUED)
 
 Event = tuple[int, int]
@@ -26,22 +26,22 @@ Total = tuple[int, int, int]
 
 @dataclass(slots=True)
 class LoggedRun:
-    """One run of one gateway, as its log tells it. Events and copies are those with QoS 1 and 2."""
+    """One run of one gateway according to its log. Events and copies are those with QoS 1 and 2."""
 
     gateway: str
     boot: str
     is_whole: bool = False
-    """It ended cleanly: nothing is missing at its end."""
+    """The run ended cleanly: nothing is missing at its end."""
     damages: int = 0
     events: dict[int, Event] = field(default_factory=dict)
     """Message number -> its event."""
     copies: list[tuple[int, str, Fate, Cause]] = field(default_factory=list)
-    """Message number, who it was for, what became of it and why."""
+    """Message number, recipient, fate and cause."""
     flows: dict[tuple[str, str, int], dict[Fate, Total]] = field(default_factory=dict)
     """Publisher, subscriber and QoS -> fate -> total, at every QoS."""
 
     def add(self, tables: Mapping[str, Columns]) -> None:
-        """Add what a segment says."""
+        """Add the tables of a segment."""
         delivery, digest = tables["delivery"], tables["digest"]
         names = ("message", "qos", "fate", "cause", "subscriber", "event_publisher", "event_sequence")
         for number, qos, fate, cause, subscriber, publisher, sequence in zip(
@@ -54,27 +54,27 @@ class LoggedRun:
             elif fate in ENDS:
                 self.copies.append((number, subscriber, Fate(fate), Cause(cause)))
         names = ("publisher", "subscriber", "qos", "fate", "count", "sum", "xor")
-        for publisher, subscriber, qos, fate, *more in zip(*(digest[name] for name in names), strict=True):
+        for publisher, subscriber, qos, fate, *total in zip(*(digest[name] for name in names), strict=True):
             if subscriber:
                 fates = self.flows.setdefault((publisher, subscriber, qos), {})
-                fates[Fate(fate)] = _added(fates.get(Fate(fate), (0, 0, 0)), (more[0], more[1], more[2]))
+                fates[Fate(fate)] = _added(fates.get(Fate(fate), (0, 0, 0)), (total[0], total[1], total[2]))
 
     def delivered(self, subscriber: str) -> Iterator[Event]:
-        """The events that *subscriber* acknowledged, as far as they are known."""
-        for number, who, fate, _ in self.copies:
-            if who == subscriber and fate is Fate.DELIVERED and number in self.events:
+        """Yield the events that *subscriber* acknowledged, as far as they are known."""
+        for number, recipient, fate, _ in self.copies:
+            if recipient == subscriber and fate is Fate.DELIVERED and number in self.events:
                 yield self.events[number]
 
 
 @dataclass(slots=True)
 class LogAudit:
-    """What all logs say together."""
+    """The findings from all logs together."""
 
     runs: list[LoggedRun]
 
     @classmethod
     def read(cls, logs: Mapping[str, Path]) -> LogAudit:
-        """*logs*: gateway -> directory. Raises LogDamaged, OSError."""
+        """Read *logs*: gateway -> directory. Raises LogDamaged, OSError."""
         runs: dict[tuple[str, str], LoggedRun] = {}
         for gateway, folder in logs.items():
             for file in segment_files(folder):
@@ -90,38 +90,42 @@ class LogAudit:
 
     @property
     def handed_over(self) -> int:
-        """Copies with QoS 1 and 2 that a gateway got from another."""
+        """Return the number of copies with QoS 1 and 2 that a gateway received from another."""
         return sum(
-            who.startswith(PEER) and fate is Fate.DELIVERED for run in self.runs for _, who, fate, _ in run.copies
+            recipient.startswith(PEER) and fate is Fate.DELIVERED
+            for run in self.runs
+            for _, recipient, fate, _ in run.copies
         )
 
     @property
     def events(self) -> int:
-        """Events with QoS 1 and 2, each counted once."""
+        """Return the number of events with QoS 1 and 2, each counted once."""
         return len({event for run in self.runs for event in run.events.values()})
 
     @property
     def cut_short(self) -> list[LoggedRun]:
-        """The runs that did not end cleanly."""
+        """Return the runs that did not end cleanly."""
         return [run for run in self.runs if not run.is_whole]
 
     def dropped(self) -> Counter[str]:
-        """Copies that were given up, at every QoS, by cause. What a killed run had not written is not in it."""
-        found: Counter[str] = Counter()
+        """Return the number of dropped and expired copies, at every QoS. Records that a killed run had not written are
+        missing.
+        """
+        totals: Counter[str] = Counter()
         for run in self.runs:
             for fates in run.flows.values():
-                found["all"] += fates.get(Fate.DROPPED, (0, 0, 0))[0] + fates.get(Fate.EXPIRED, (0, 0, 0))[0]
-        return found
+                totals["all"] += fates.get(Fate.DROPPED, (0, 0, 0))[0] + fates.get(Fate.EXPIRED, (0, 0, 0))[0]
+        return totals
 
     def received(self, gateway: str, subscriber: str) -> set[Event] | None:
-        """The events that *subscriber* got at *gateway*; None if that is not known, as a run there was cut short."""
+        """Return the events that *subscriber* received at *gateway*; None if a run there was cut short."""
         runs = [run for run in self.runs if run.gateway == gateway]
         if not all(run.is_whole for run in runs):
             return None
         return {event for run in runs for event in run.delivered(subscriber)}
 
     def findings(self) -> Iterator[str]:
-        """Everything that is wrong, one line each."""
+        """Yield one line for each finding."""
         for run in self.runs:
             if run.damages:
                 yield f"{run.gateway}: its log has {run.damages:,} damaged places"
@@ -132,37 +136,39 @@ class LogAudit:
         yield from self._lost_between()
 
     def _lost_between(self) -> Iterator[str]:
-        """What a gateway says that a peer has, and the peer does not know."""
+        """Yield a line for each peer that does not know events which a gateway delivered to it."""
         known: defaultdict[str, set[Event]] = defaultdict(set)
         for run in self.runs:
             known[run.gateway].update(run.events.values())
-        unsure = {run.gateway for run in self.cut_short}
+        incomplete = {run.gateway for run in self.cut_short}
         for run in self.runs:
-            for peer in {who for _, who, _, _ in run.copies if who.startswith(PEER)}:
+            for peer in {recipient for _, recipient, _, _ in run.copies if recipient.startswith(PEER)}:
                 name = peer.removeprefix(PEER)
                 missing = set(run.delivered(peer)) - known[name]
-                if missing and name not in unsure:
+                if missing and name not in incomplete:
                     yield f"{run.gateway} gave {name} {len(missing):,} events that {name} knows nothing of"
 
 
 def _given_up(run: LoggedRun) -> Iterator[str]:
-    ends = Counter((who, fate, cause) for _, who, fate, cause in run.copies if fate is not Fate.DELIVERED)
-    for (who, fate, cause), count in sorted(ends.items()):
-        why = f" ({cause.name.lower()})" if cause else ""
-        yield f"{run.gateway}: {count:,} copies with QoS 1 or 2 for {who} were {fate.name.lower()}{why}"
+    ends = Counter((recipient, fate, cause) for _, recipient, fate, cause in run.copies if fate is not Fate.DELIVERED)
+    for (recipient, fate, cause), count in sorted(ends.items()):
+        cause_text = f" ({cause.name.lower()})" if cause else ""
+        yield f"{run.gateway}: {count:,} copies with QoS 1 or 2 for {recipient} were {fate.name.lower()}{cause_text}"
 
 
 def _twice(run: LoggedRun) -> Iterator[str]:
-    """An event may come by again on its way around a dead gateway; then it is for no client here."""
+    """An event may arrive again on its detour around a dead gateway; then it is for no client of this gateway."""
     copies = Counter(
-        (run.events[number], who)
-        for number, who, _, _ in run.copies
-        if number in run.events and not who.startswith(PEER)
+        (run.events[number], recipient)
+        for number, recipient, _, _ in run.copies
+        if number in run.events and not recipient.startswith(PEER)
     )
-    again = [(event, who) for (event, who), count in copies.items() if count > 1]
-    if again:
-        named = ", ".join(f"{publisher}-{sequence} for {who}" for (publisher, sequence), who in again[:NAMED_MAX])
-        yield f"{run.gateway} gave clients {len(again):,} events twice: {named}"
+    repeated = [(event, recipient) for (event, recipient), count in copies.items() if count > 1]
+    if repeated:
+        named = ", ".join(
+            f"{publisher}-{sequence} for {recipient}" for (publisher, sequence), recipient in repeated[:NAMED_MAX]
+        )
+        yield f"{run.gateway} gave clients {len(repeated):,} events twice: {named}"
 
 
 def _unbalanced(run: LoggedRun) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What goes wrong in the demo: an uplink is squeezed, a gateway is killed and comes back, another uplink is cut."""
+"""The faults of the demo: an uplink is throttled, a gateway is killed and restarted, another uplink is cut."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ KILLED_AT: Final = 0.55
 BACK_AT: Final = 0.70
 CUT_AT: Final = 0.75
 MENDED_AT: Final = 0.95
-"""Parts of the time in which devices publish."""
+"""Instants as shares of the time in which devices publish."""
 SQUEEZE: Final = 1 / 3
-"""What a squeezed uplink may carry, of what it has carried per second until then."""
+"""The rate of a throttled uplink, as a share of its mean rate until then."""
 BYTES_PER_S_MIN: Final = 100.0
 GIVEN_UP_S: Final = 16.0
-"""So long after an uplink is cut gateways have given up the connection: they wait 5 s for an answer, three times."""
+"""After this time gateways have closed the connection over a cut uplink: they wait 5 s for a reply, three times."""
 AGAIN_S: Final = 1.0
-"""TCP sends again after at most as long as it has waited, and this (RFC 6298: the time is doubled)."""
+"""TCP retransmits after at most as long as it has waited, and this time (RFC 6298: the time is doubled)."""
 RECOVERY_US: Final = 3_000_000
-"""After a mishap: what has waited is on its way, and late."""
+"""Time after a fault in which queued messages are still delivered late."""
 
 
 class Mishaps:
-    """The mishaps of one run. `told`: what happened, in words; `victim`: the gateway that was killed, or ""."""
+    """The faults of one run. `messages`: a line for each; `victim`: the gateway that was killed, or ""."""
 
     def __init__(
         self,
         seconds: float,
         network: FederationNetwork,
         until_joined: Callable[[], Awaitable[None]],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
         """*until_joined*: returns when all links are up."""
         self.messages: list[str] = []
@@ -45,41 +45,41 @@ class Mishaps:
         self._seconds = seconds
         self._network = network
         self._until_joined = until_joined
-        self._say = say
+        self._print_line = print_line
         self.killed_us = 0
-        """When the gateway was killed; 0 before."""
+        """The time at which the gateway was killed; 0 before."""
         self.carried: dict[Pair, int] = {}
-        """What each uplink had carried until then."""
-        self._spans: list[tuple[int, int]] = []
+        """Bytes that each uplink had carried until then."""
+        self._disturbances: list[tuple[int, int]] = []
         self._detours: list[tuple[int, int]] = []
 
     async def run(self, victim: GatewayProcess) -> None:
-        """All of them, in time."""
+        """Cause all faults, each at its time."""
         start_us = _now_us()
         await asyncio.sleep(self._seconds * SQUEEZED_AT)
         began, network, busiest = _now_us(), self._network, self._busiest(victim.name)
         rate = max(BYTES_PER_S_MIN, network.carried(busiest) / (self._seconds * SQUEEZED_AT) * SQUEEZE)
         network.squeeze(busiest, rate)
         lasting_s = self._seconds * (RELIEVED_AT - SQUEEZED_AT)
-        self._tell(
+        self._record(
             f"the uplink from {busiest[0]} to {busiest[1]} was squeezed to {rate:,.0f} bytes/s for {lasting_s:.1f} s"
         )
         try:
             await asyncio.sleep(lasting_s)
         finally:
             network.squeeze(busiest, None)
-            self._spans.append((began, _now_us()))
+            self._disturbances.append((began, _now_us()))
         await asyncio.sleep(self._seconds * (KILLED_AT - RELIEVED_AT))
         began = _now_us()
         self.killed_us, self.carried = began, {pair: network.carried(pair) for pair in network.layout.uplinks}
         self.victim = victim.name
         await victim.kill()
         away_s = self._seconds * (BACK_AT - KILLED_AT)
-        self._tell(f"{victim.name} was killed with SIGKILL, and started again after {away_s:.1f} s")
+        self._record(f"{victim.name} was killed with SIGKILL, and started again after {away_s:.1f} s")
         await asyncio.sleep(away_s)
         await victim.start()
         await self._until_joined()
-        self._is_over(began)
+        self._record_detour(began)
         if network.switch is not None:
             await asyncio.sleep(max(0.0, self._seconds * CUT_AT - (_now_us() - start_us) / 1_000_000))
             await self._cut(self._busiest(victim.name, busiest), network.switch)
@@ -87,38 +87,43 @@ class Mishaps:
     async def _cut(self, uplink: Pair, switch: Callable[[Pair, bool], None]) -> None:
         began, lasting_s = _now_us(), self._seconds * (MENDED_AT - CUT_AT)
         switch(uplink, False)
-        self._tell(f"the uplink from {uplink[0]} to {uplink[1]} was cut for {lasting_s:.1f} s")
+        self._record(f"the uplink from {uplink[0]} to {uplink[1]} was cut for {lasting_s:.1f} s")
         try:
             await asyncio.sleep(lasting_s)
         finally:
             switch(uplink, True)
-        settled_s = min(GIVEN_UP_S, 2 * lasting_s + AGAIN_S)  # then it flows again, or another connection is sought
+        # then data flows again, or the gateways dial another connection
+        settled_s = min(GIVEN_UP_S, 2 * lasting_s + AGAIN_S)
         await asyncio.sleep(max(0.0, settled_s - lasting_s))
         await self._until_joined()
-        self._is_over(began)
+        self._record_detour(began)
 
-    def _is_over(self, began: int) -> None:
-        """Something was down from *began* until now, and events went around it."""
+    def _record_detour(self, began: int) -> None:
+        """Record that a gateway or uplink was down from *began* until now, so that events took a detour."""
         self._detours.append((began, _now_us()))
-        self._spans.append(self._detours[-1])
+        self._disturbances.append(self._detours[-1])
 
     def went_around(self, at_us: int) -> bool:
-        """Whether what left its device at this instant may have gone around the gateway or uplink that was down."""
+        """Return whether a message sent at this time may have taken a detour around the gateway or uplink that was
+        down.
+        """
         return any(start - RECOVERY_US <= at_us <= end for start, end in self._detours)
 
     def is_calm(self, at_us: int) -> bool:
-        """Whether nothing had gone wrong at this instant, nor just before."""
-        return not any(start <= at_us <= end + RECOVERY_US for start, end in self._spans)
+        """Return whether there was no fault at this time, nor just before it."""
+        return not any(start <= at_us <= end + RECOVERY_US for start, end in self._disturbances)
 
     def _busiest(self, victim: str, squeezed: Pair | None = None) -> Pair:
-        """The uplink that has carried most, of those that do not lead to *victim* and were not *squeezed*, if any."""
+        """Return the uplink with the most bytes, of those that do not lead to *victim* and were not *squeezed*,
+        if any.
+        """
         uplinks = self._network.layout.uplinks
         others = [pair for pair in uplinks if victim not in pair and pair != squeezed]
         return max(others or uplinks, key=self._network.carried)
 
-    def _tell(self, what: str) -> None:
-        self.messages.append(f"{'mishap':<12}{what}")
-        self._say(what)
+    def _record(self, text: str) -> None:
+        self.messages.append(f"{'mishap':<12}{text}")
+        self._print_line(text)
 
 
 def _now_us() -> int:

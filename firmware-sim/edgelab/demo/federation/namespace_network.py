@@ -1,4 +1,4 @@
-"""Gateways in network namespaces, joined by devices of the kernel, which delays, bounds, cuts and counts."""
+"""Gateways in network namespaces, joined by devices of the kernel, which delays, throttles, cuts and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgelab.demo.federation.network import UPLINK_US, UplinkMedium
 from edgelab.demo.federation.relays import UplinkRelay
 
 PORT: Final = 7884
-"""Where peers are awaited: each gateway has addresses of its own."""
+"""The port for peers: each gateway has addresses of its own."""
 KERNEL: Final = UplinkMedium(
     kind="namespaces",
     delay_us=UPLINK_US,
@@ -32,22 +32,26 @@ RELAYED: Final = replace(KERNEL, delay_by="relays (this kernel has no netem)")
 
 
 class NamespaceNetwork:
-    """See Network. Without *has_netem* a relay stands at the end of each uplink that dials, and delays instead."""
+    """A FederationNetwork of network namespaces. Without *has_netem* a relay at the dialling end of each uplink delays
+    the bytes.
+    """
 
-    def __init__(self, run: int, layout: Layout, say: Callable[[str], None], *, has_netem: bool) -> None:
-        """*run*: our process identifier. *say*: tells what goes wrong while all is removed."""
+    def __init__(self, run: int, layout: Layout, print_line: Callable[[str], None], *, has_netem: bool) -> None:
+        """*run*: the process id of the demo. *print_line*: prints a line about problems during removal."""
         self.layout = layout
         self.medium = KERNEL if has_netem else RELAYED
         self.wrong: dict[Pair, str] = {}
         self.switch: Callable[[Pair, bool], None] = self._switch
-        self._say = say
+        self._say = print_line
         self._plan = NamespacePlan(run, layout, self.medium.delay_us if has_netem else 0)
         self._counters: dict[str, int] = {}
         self._relays = {} if has_netem else {pair: self._relay(pair) for pair in layout.uplinks}
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """See Network. Meanwhile this thread, and those it starts, are at the desk. Raises CommandFailed."""
+        """Create the network; meanwhile this thread, and those it starts, are in the desk's namespace. Raises
+        CommandFailed.
+        """
         with self._made(), entered(self._plan.namespace(DESK)):
             async with AsyncExitStack() as stack:
                 for relay in self._relays.values():
@@ -55,38 +59,38 @@ class NamespaceNetwork:
                 yield
 
     def draft(self) -> TopologyDraft:
-        """See Network: a gateway awaits peers at its end of each link."""
+        """Return the topology: a gateway accepts peers at its end of each link."""
         awaited = {one.name: list[Address]() for one in self.layout.gateways}
         doors = {}
         for pair, wire in self._plan.wires.items():
             doors[pair] = Address(wire.addresses[1], PORT)
             awaited[pair[1]].append(doors[pair])
         doors |= {pair: Address(HOST, relay.port) for pair, relay in self._relays.items()}
-        # One that nobody dials needs an address all the same.
+        # A gateway that no peer dials needs an address, too.
         placed = {name: tuple(those) or (Address(self.host(name), PORT),) for name, those in awaited.items()}
         return self.layout.draft(placed, doors)
 
     def host(self, gateway: str) -> str:
-        """See Network."""
+        """Return the address of *gateway* for devices and subscribers."""
         return self._plan.host(gateway)
 
     def inside(self, gateway: str) -> Sequence[str]:
-        """See Network."""
+        """Return the beginning of a command that runs in the namespace of *gateway*."""
         return inside(self._plan.namespace(gateway))
 
     def carried(self, uplink: Pair) -> int:
-        """See Network: what both ends sent, for what is dropped on the way has been sent."""
+        """Return the bytes that both ends sent over *uplink*, including those dropped on the way."""
         wire = self._plan.wires[uplink]
         return sum(read_counters(self._counters[end])[wire.at(end)].sent_bytes for end in uplink)
 
     def received(self, gateway: str) -> tuple[int, int]:
-        """See Network."""
+        """Return the bytes and frames that *gateway* has received over all its links."""
         devices = read_counters(self._counters[gateway])
         links = [devices[wire.at(gateway)] for wire in self._plan.wires_of(gateway)]
         return sum(one.received_bytes for one in links), sum(one.received_frames for one in links)
 
     def squeeze(self, uplink: Pair, bytes_per_s: float | None) -> None:
-        """See Network. Raises CommandFailed."""
+        """Limit the rate of *uplink*; None removes the limit. Raises CommandFailed."""
         execute(self._plan.squeezing(uplink, bytes_per_s))
         self._note(uplink, "" if bytes_per_s is None else "squeezed")
 
@@ -94,9 +98,9 @@ class NamespaceNetwork:
         execute(self._plan.switching(uplink, is_on))
         self._note(uplink, "" if is_on else "cut")
 
-    def _note(self, uplink: Pair, what: str) -> None:
-        if what:
-            self.wrong[uplink] = what
+    def _note(self, uplink: Pair, state: str) -> None:
+        if state:
+            self.wrong[uplink] = state
         else:
             self.wrong.pop(uplink, None)
 
@@ -104,7 +108,7 @@ class NamespaceNetwork:
 
     @contextmanager
     def _made(self) -> Iterator[None]:
-        """Everything is made, and removed whatever happens: at once, so that no second Ctrl-C comes in between."""
+        """Create everything, and remove it in every case, without a point at which a second Ctrl-C could interrupt."""
         try:
             execute(self._plan.making())
             with ExitStack() as files:
@@ -120,11 +124,11 @@ class NamespaceNetwork:
         for command in removing(of_run(self._plan.run, names())):
             try:
                 execute([command])
-            except CommandFailed as failure:  # the others are to be removed all the same
+            except CommandFailed as failure:  # the other namespaces must still be removed
                 self._say(f"not removed: {failure}")
 
     def _relay(self, uplink: Pair) -> UplinkRelay:
-        """A relay at the gateway that dials: what it passes on crosses the uplink as everything does."""
+        """Return a relay at the gateway that dials: its output crosses the uplink like all other bytes."""
 
         def new_socket() -> socket.socket:
             with entered(self._plan.namespace(uplink[0])):

@@ -1,8 +1,8 @@
-"""The plan of gateways in network namespaces: names, addresses, and the commands that make, disturb and remove all.
+"""The plan of gateways in network namespaces: names, addresses, and the commands that create, disturb and remove all.
 
-Each gateway stands in a namespace of its own. A pair of virtual Ethernet devices is a link between two; a further
-namespace, the desk, has a bridge to all: there devices and subscribers are. Nothing is made in the namespace of the
-machine. These are values: nothing here runs a command.
+Each gateway is in a namespace of its own. A pair of virtual Ethernet devices is a link between two; a further
+namespace, the desk, has a bridge to all, and contains devices and subscribers. Nothing is created in the namespace of
+the machine. These are values: nothing here runs a command.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from edgelab.demo.federation.layout import Layout, Pair
 Command = tuple[str, ...]
 
 BITS_PER_S: Final = 10_000_000
-"""What an uplink carries each way while nothing is wrong with it."""
+"""The rate of an uplink in each direction without a fault."""
 BURST_BYTES: Final = 1_600
-"""A frame of 1,514 bytes must fit. More would be let through at once when the uplink is squeezed."""
-QUEUE_BYTES: Final = 16_384  # what an uplink does not take yet shall wait with its sender: as in a relay
+"""The burst of the token bucket: a frame of 1,514 bytes must fit; more would pass at once when the uplink is
+throttled.
+"""
+QUEUE_BYTES: Final = 16_384  # the queue of an uplink is short, so that data waits at the sender, as with a relay
 DESK: Final = "desk"
 _OURS: Final = re.compile(r"edgebroker-(\d+)-[a-z0-9-]+")
 _PER_BLOCK: Final = 64
@@ -37,14 +39,14 @@ class NamespaceLink:
     is_uplink: bool
 
     def at(self, gateway: str) -> str:
-        """The device of *gateway*."""
+        """Return the device of *gateway*."""
         return self.devices[self.ends.index(gateway)]
 
 
 class NamespacePlan:
-    """The network of run number *run* (a process identifier: no other run has it now).
+    """The network of run number *run* (a process id, so no other running demo has it).
 
-    delay_us: what `netem` delays each way; 0 where the kernel has none.
+    delay_us: the delay of `netem` in each direction; 0 if the kernel has none.
     """
 
     def __init__(self, run: int, layout: Layout, delay_us: int) -> None:
@@ -55,25 +57,25 @@ class NamespacePlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All namespaces, the desk first."""
+        """Return all namespaces, the desk first."""
         return tuple(self.namespace(place) for place in (DESK, *(one.name for one in self._layout.gateways)))
 
     def namespace(self, place: str) -> str:
-        """Where a gateway stands, or the desk."""
+        """Return the namespace of a gateway, or of the desk."""
         return namespace(self.run, place)
 
     def host(self, gateway: str) -> str:
-        """The address of *gateway* that the desk reaches."""
+        """Return the address of *gateway* on the desk's bridge."""
         return f"10.77.0.{self._layout.topology.gateway(gateway).number + 1}"
 
     def wires_of(self, gateway: str) -> Iterator[NamespaceLink]:
-        """The links of *gateway*."""
+        """Return the links of *gateway*."""
         return (wire for wire in self.wires.values() if gateway in wire.ends)
 
     # -- commands -----------------------------------------------------------------------------------------------
 
     def making(self) -> Iterator[Command]:
-        """Make everything. What fails leaves what was made before."""
+        """Yield the commands that create everything. If one fails, the results of those before it remain."""
         for name in self.names:
             yield "ip", "netns", "add", name
             yield "ip", "-n", name, "link", "set", "lo", "up"
@@ -82,12 +84,14 @@ class NamespacePlan:
             yield from self._making_wire(wire)
 
     def squeezing(self, uplink: Pair, bytes_per_s: float | None) -> Iterator[Command]:
-        """Let *uplink* carry no more than that, each way; None is all that it carried."""
+        """Yield the commands that limit the rate of *uplink* in each direction; None restores the full rate."""
         rate = BITS_PER_S if bytes_per_s is None else round(8 * bytes_per_s)
         return (self._rate("change", gateway, device, rate) for gateway, device in self._ends(self.wires[uplink]))
 
     def switching(self, uplink: Pair, is_on: bool) -> Iterator[Command]:
-        """Cut *uplink*, or mend it: the device at one end is enough, the other loses its carrier."""
+        """Yield the commands that cut or restore *uplink*: one device is enough, because the other loses its
+        carrier.
+        """
         gateway, device = next(self._ends(self.wires[uplink]))
         yield "ip", "-n", self.namespace(gateway), "link", "set", device, "up" if is_on else "down"
 
@@ -105,21 +109,23 @@ class NamespacePlan:
             yield "ip", "-n", self.namespace(name), "link", "set", there, "up"
 
     def _making_wire(self, wire: NamespaceLink) -> Iterator[Command]:
-        # Frames as a wire has them, to be counted: no segments that only the last device would cut up.
+        # Frames as on a real wire, so that they can be counted: without segments that only the last device would split.
         alone, (one, other) = ("gso_max_segs", "1"), wire.devices
         peer = ("type", "veth", "peer", "name", other, *alone, "netns", self.namespace(wire.ends[1]))
         yield "ip", "-n", self.namespace(wire.ends[0]), "link", "add", one, *alone, *peer
         for (gateway, device), address in zip(self._ends(wire), wire.addresses, strict=True):
             inside = ("ip", "-n", self.namespace(gateway))
             yield *inside, "address", "add", f"{address}/30", "dev", device
-            # Without addresses of IPv6: their announcements would be counted too.
+            # Without IPv6 addresses, whose announcements would be counted too.
             yield *inside, "link", "set", device, "addrgenmode", "none", "up"
             if wire.is_uplink:
                 yield from self._making_uplink(gateway, device)
 
     def _making_uplink(self, gateway: str, device: str) -> Iterator[Command]:
-        """The rate is that of `tbf` below `netem`: `netem` would fix when a packet leaves as it comes in, and what
-        waits when an uplink is relieved would go on as slowly.
+        """Yield the commands that give an uplink its rate and delay.
+
+        The rate is limited by `tbf` below `netem`: `netem` would fix the departure of a packet at its arrival, so that
+        the queue of a throttled uplink would leave just as slowly when the limit is removed.
         """
         if self.delay_us:
             delay = ("root", "handle", "1:", "netem", "delay", f"{self.delay_us}us")
@@ -146,30 +152,30 @@ class NamespacePlan:
         return f"eb{self.run}{kind}{'' if number is None else number}{end}"
 
     def _ends(self, wire: NamespaceLink) -> Iterator[Pair]:
-        """Both gateways, each with its device."""
+        """Yield both gateways, each with its device."""
         return zip(wire.ends, wire.devices, strict=True)
 
 
 def namespace(run: int, place: str) -> str:
-    """The name of a namespace of this *run*."""
+    """Return the name of a namespace of this *run*."""
     return f"edgebroker-{run}-{place}"
 
 
 def removing(namespaces: Iterable[str]) -> Iterator[Command]:
-    """Remove *namespaces* and all devices in them."""
+    """Yield the commands that remove *namespaces* and all devices in them."""
     return (("ip", "netns", "delete", name) for name in namespaces)
 
 
 def inside(namespace: str) -> Command:
-    """What a command begins with that shall run in *namespace*."""
+    """Return the beginning of a command that runs in *namespace*."""
     return "ip", "netns", "exec", namespace
 
 
 def of_run(run: int, names: Iterable[str]) -> list[str]:
-    """Which of the namespaces *names* are those of a *run*."""
+    """Return those of the namespaces *names* that belong to *run*."""
     return sorted(name for name in names if (found := _OURS.fullmatch(name)) and int(found[1]) == run)
 
 
 def left_over(names: Iterable[str], is_running: Callable[[int], bool]) -> list[str]:
-    """Which of the namespaces *names* are of runs that are over: nobody will remove them."""
+    """Return those of the namespaces *names* whose run has ended: nothing else will remove them."""
     return sorted(name for name in names if (found := _OURS.fullmatch(name)) and not is_running(int(found[1])))

@@ -1,4 +1,4 @@
-"""What joins the gateways of the demo: where each of them is reached, and uplinks that are counted and disturbed."""
+"""The network between the gateways of the demo: their addresses, and uplinks that are counted and disturbed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ UPLINK_US: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class UplinkMedium:
-    """What uplinks are made of: who delays, who bounds the rate, and who counts what.
+    """The kind of the uplinks: what delays them, limits their rate, and counts their bytes.
 
-    bits_per_s: what an uplink carries while nothing is wrong with it; None is as much as comes.  counted: the bytes
-    that are told.
+    bits_per_s: the rate of an uplink without a fault; None is unlimited.  counted: the kind of bytes that are counted.
     """
 
     kind: str
@@ -37,7 +36,7 @@ class UplinkMedium:
         return f"{delay}, {self.bits_per_s / 1_000_000:g} Mbit/s by {self.rate_by}"
 
     def as_object(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the medium for `--json`."""
         return asdict(self)
 
 
@@ -46,48 +45,48 @@ class FederationNetwork(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Who is joined to whom."""
+        """Return the gateways and their connections."""
         ...
 
     @property
     def medium(self) -> UplinkMedium:
-        """What its uplinks are made of."""
+        """Return the kind of the uplinks."""
         ...
 
     @property
     def wrong(self) -> Mapping[Pair, str]:
-        """What is wrong with an uplink now, in a word. Only those are in it."""
+        """Return the faults of uplinks, one word each; uplinks without a fault are missing."""
         ...
 
     @property
     def switch(self) -> Callable[[Pair, bool], None] | None:
-        """Turns an uplink off (False) and on again; None where nothing can."""
+        """Return a function that turns an uplink off (False) and on again; None if that is impossible."""
         ...
 
     def open(self) -> AbstractAsyncContextManager[None]:
-        """Everything is in place, until the block is left."""
+        """Create the network for the duration of the block."""
         ...
 
     def draft(self) -> TopologyDraft:
-        """The topology as gateways need it, while it is open."""
+        """Return the topology for the gateways, while the network is open."""
         ...
 
     def host(self, gateway: str) -> str:
-        """Where we, devices and subscribers reach *gateway*."""
+        """Return the address of *gateway* for the demo, devices and subscribers."""
         ...
 
     def inside(self, gateway: str) -> Sequence[str]:
-        """What a command begins with that shall run where *gateway* stands."""
+        """Return the beginning of a command that runs at the place of *gateway*."""
         ...
 
     def carried(self, uplink: Pair) -> int:
-        """Bytes that have crossed *uplink* so far, both ways together."""
+        """Return the bytes that have crossed *uplink* so far, in both directions together."""
         ...
 
     def received(self, gateway: str) -> tuple[int, int] | None:
-        """Bytes that *gateway* has received so far over all its links, and in how many frames; None: not counted."""
+        """Return the bytes and frames that *gateway* has received over all its links; None: not counted."""
         ...
 
     def squeeze(self, uplink: Pair, bytes_per_s: float | None) -> None:
-        """Let *uplink* carry no more than that, each way; None ends it."""
+        """Limit the rate of *uplink* in each direction; None removes the limit."""
         ...

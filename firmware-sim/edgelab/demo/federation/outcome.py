@@ -1,6 +1,6 @@
-"""The outcome of the federation's demo: figures for people and programs, and every reason why it failed.
+"""The outcome of the federation's demo as text and as JSON, and every reason why it failed.
 
-The bytes of peers are compared with the kernel's count, and with bridges that filter by topic or flood.
+The bytes between peers are compared with the kernel's count, and with those of bridges that filter by topic or flood.
 """
 
 from __future__ import annotations
@@ -20,66 +20,74 @@ from edgelab.demo.outcome import FINDINGS, duration, found_end_to_end
 from edgelab.demo.subscriber_specs import SubscriberSpec
 
 HEADERS_BYTES: Final = 66
-"""Of a frame with a segment of TCP: 14 of Ethernet, 20 of IPv4, 20 of TCP and 12 of its timestamps (RFC 7323)."""
+"""Headers of a frame with a TCP segment: 14 bytes of Ethernet, 20 of IPv4, 20 of TCP and 12 of its timestamps (RFC
+7323).
+"""
 
 
 class ReceivedBytes(NamedTuple):
-    """The kernel counted so many bytes in so many *frames*; the gateway says that it has *said* bytes.
+    """Bytes in *frames* that the kernel *counted*, and the bytes that the gateway *reported*.
 
-    They differ by what came twice, by frames that are no segments (ARP), and by the last second of who was killed.
+    They differ by TCP retransmissions, by frames that are no segments (ARP), and by the last second of a killed
+    gateway.
     """
 
     counted: int
     frames: int
-    said: int
+    reported: int
 
     @classmethod
     def sum(cls, tallies: Iterable[ReceivedBytes]) -> ReceivedBytes:
-        """Of several gateways."""
+        """Return the sum over several gateways."""
         return cls(*map(sum, zip((0, 0, 0), *tallies, strict=True)))
 
     @property
     def payload(self) -> int:
-        """What was counted, without the headers of frames."""
+        """Return the counted bytes without the headers of frames."""
         return self.counted - HEADERS_BYTES * self.frames
 
     @property
     def is_possible(self) -> bool:
-        """Nothing came to the gateway by another way than the one that was counted."""
-        return self.said <= self.counted
+        """Return whether the gateway reports no more than was counted, so that nothing bypassed the links."""
+        return self.reported <= self.counted
 
     def __str__(self) -> str:
-        more = f"{(self.payload - self.said) / self.said:+.1%}" if self.said else "-"
+        more = f"{(self.payload - self.reported) / self.reported:+.1%}" if self.reported else "-"
         return (
             f"{self.frames:,} frames, {self.counted:,} bytes; less {HEADERS_BYTES} of headers each {self.payload:,}"
-            f" ({more} of the {self.said:,} that the gateways say)"
+            f" ({more} of the {self.reported:,} that the gateways say)"
         )
 
     def as_object(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {"bytes": self.counted, "frames": self.frames, "payload_bytes": self.payload, "said_bytes": self.said}
+        """Return the figures for `--json`."""
+        return {
+            "bytes": self.counted,
+            "frames": self.frames,
+            "payload_bytes": self.payload,
+            "said_bytes": self.reported,
+        }
 
 
 @dataclass(slots=True)
 class CopyLoad:
-    """Messages, and the bytes of their PUBLISH packets."""
+    """A number of messages, and the bytes of their PUBLISH packets."""
 
     events: int = 0
     bytes: int = 0
 
     def add(self, octets: int, times: int = 1) -> None:
-        """One more message, so many *times*."""
+        """Add one message, *times* times."""
         self.events += times
         self.bytes += octets * times
 
 
 @dataclass(slots=True)
 class Alternatives:
-    """What would have crossed between two sites, both ways together.
+    """What other systems would have sent between two sites, in both directions together.
 
-    by_topic: one bridge, over which a message goes once if somebody at the other site has a matching topic filter.
-    flooded: every message, over each of the connections between the sites once.
-    wanted: the messages that somebody at the other site asks for, by topic and content; what any network must carry.
+    by_topic: one bridge, which forwards a message once if somebody at the other site has a matching topic filter.
+    flooded: every message, over each of the connections between the sites once. wanted: the messages that somebody at
+    the other site subscribed to, by topic and content; any network must carry them.
     """
 
     by_topic: CopyLoad
@@ -93,7 +101,7 @@ def alternatives(
     site_of: Callable[[DevicePublication], str],
     specs: Mapping[str, Sequence[SubscriberSpec]],
 ) -> dict[Pair, Alternatives]:
-    """For each of *pairs*: two sites, and how many connections join them. wishes: site -> what is asked for there."""
+    """Compute the alternatives for *pairs*: two sites -> number of connections. specs: site -> its subscriptions."""
     found = {pair: Alternatives(CopyLoad(), CopyLoad(), CopyLoad()) for pair in pairs}
     for publication in publications:
         octets, home = packet_bytes(publication), site_of(publication)
@@ -111,7 +119,7 @@ def alternatives(
 
 
 def packet_bytes(publication: DevicePublication) -> int:
-    """The size of its PUBLISH packet in MQTT 3.1.1 (section 3.3), without what TCP adds and what is answered."""
+    """Return the size of its PUBLISH packet in MQTT 3.1.1 (section 3.3), without TCP headers and acknowledgements."""
     rest = 2 + len(publication.topic.encode()) + (2 if publication.qos else 0) + len(publication.payload)
     length = 1
     while rest >= 128**length:
@@ -120,7 +128,9 @@ def packet_bytes(publication: DevicePublication) -> int:
 
 
 def _topic(spec: SubscriberSpec, publication: DevicePublication) -> bool:
-    """Whether the levels of the wish's topic filter are those of the topic; its names begin with no "$"."""
+    """Return whether the topic filter of *spec* matches the topic, level by level; no topic of the demo begins with
+    "$".
+    """
     wanted, levels = spec.topic.split("/"), publication.topic.split("/")
     if wanted[-1] == "#":
         wanted.pop()
@@ -133,7 +143,7 @@ def _topic(spec: SubscriberSpec, publication: DevicePublication) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class UplinkTraffic:
-    """What crossed between two sites, both ways, and what would have. `bytes`: all that gateways sent there.
+    """The traffic between two sites, in both directions, and the alternatives. `bytes`: everything that gateways sent.
 
     early_bytes, early: the same until the gateway was killed.
     """
@@ -146,22 +156,22 @@ class UplinkTraffic:
 
     @property
     def share(self) -> float | None:
-        """Of the bytes of bridges by topic; None if these had sent nothing."""
+        """Return the share of the bytes that bridges by topic would have sent; None if that is nothing."""
         return _share(self.bytes, self.instead.by_topic)
 
     @property
     def early_share(self) -> float | None:
-        """The same until the gateway was killed."""
+        """Return the same share until the gateway was killed."""
         return _share(self.early_bytes, self.early.by_topic)
 
 
 @dataclass(frozen=True, slots=True)
 class FederationOutcome:
-    """Everything known at the end.
+    """All results of the demo.
 
-    missed: wanted copies with QoS 0 that did not come.  delays: how long messages took from their devices to their
-    subscribers, in microseconds, outside the times of trouble.  medium: what uplinks are made of.
-    received: what came to each gateway from its peers, where the kernel counts that.
+    missed: accepted copies with QoS 0 that did not arrive.  delays: latencies from devices to subscribers, in
+    microseconds, without the times of faults.  medium: the kind of the uplinks.  received: bytes that each gateway
+    received from its peers, if the kernel counts them.
     """
 
     seconds: float
@@ -181,27 +191,29 @@ class FederationOutcome:
     troubles: Sequence[str] = ()
 
     def found(self, finding: str) -> int:
-        """How many messages of all subscribers have this *finding* (one of FINDINGS)."""
+        """Return the number of messages of all subscribers with this *finding* (one of FINDINGS)."""
         return sum(len(getattr(account, finding)) for account in self.accounts)
 
     @property
     def overtaken(self) -> int:
-        """Copies that came after later ones, as they had gone around a link that was down (docs/overlay.md)."""
+        """Return the copies that arrived after later ones, because of a detour around a link that was down
+        (docs/overlay.md).
+        """
         return sum(account.overtaken for account in self.accounts)
 
     @property
     def repeated(self) -> int:
-        """Copies with QoS 1 that came again after a connection broke."""
+        """Return the copies with QoS 1 that were sent again after a connection broke."""
         return sum(account.repeated for account in self.accounts)
 
     def problems(self) -> list[str]:
-        """Every reason why the demo failed; nothing if all is well."""
+        """Return every reason why the demo failed; empty if it succeeded."""
         return [*self.troubles, *found_end_to_end(self.publications, self.accounts), *self.log_audit.findings()]
 
-    # -- for people ---------------------------------------------------------------------------------------------
+    # -- as text ------------------------------------------------------------------------------------------------
 
     def lines(self) -> Iterator[str]:
-        """The key figures."""
+        """Yield the key figures."""
         by_qos = Counter(publication.qos for publication in self.publications)
         dealt = ", ".join(f"{by_qos[qos]:,} with QoS {qos}" for qos in sorted(by_qos))
         yield f"messages    {len(self.publications):,} from {self.devices} devices at {self.gateways} gateways: {dealt}"
@@ -238,7 +250,7 @@ class FederationOutcome:
             yield f"FAILED      {problem}"
 
     def _counted(self) -> Iterator[str]:
-        """What uplinks were made of and, where there are frames, what gateways say that these carried."""
+        """Yield the kind of the uplinks and, if there are frames, the gateways' own figures beside the counted ones."""
         yield f"            {self.medium}; bytes: {self.medium.counted}, counted by the {self.medium.counted_by}"
         if self.received:
             yield f"            all links, inside sites too: {ReceivedBytes.sum(self.received.values())}"
@@ -249,10 +261,10 @@ class FederationOutcome:
         asked = f"{spec.topic} {spec.where}"
         return spec.name, self.at[spec.name], asked, spec.manner, *(f"{number:,}" for number in numbers)
 
-    # -- for programs -------------------------------------------------------------------------------------------
+    # -- as JSON ------------------------------------------------------------------------------------------------
 
     def as_object(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
+        """Return all figures, for `--json`."""
         problems = self.problems()
         return {
             "ok": not problems,
@@ -288,7 +300,7 @@ class FederationOutcome:
         }
 
     def _delay_rows(self) -> Iterator[tuple[str, int, Sequence[int]]]:
-        """What took how long: its name, links between sites, and the delays."""
+        """Yield for each route its name, its links between sites, and the latencies."""
         if across := self._across:
             yield "another site, all of them", 1, across
         for road, delays in sorted(self.delays.items()):
@@ -353,7 +365,7 @@ def _crossing_object(pair: Pair, one: UplinkTraffic) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Aligned columns, the first *left* of them to the left."""
+    """Yield aligned columns, the first *left* of them aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

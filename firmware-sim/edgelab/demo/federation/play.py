@@ -1,6 +1,6 @@
-"""The demo of a federation in order: gateways, subscribers, devices and mishaps; then the end and the audit.
+"""The demo of a federation step by step: gateways, subscribers, devices and faults; then the end and the audit.
 
-The subscribers ask by content for some per cent of the messages of all sites.
+The subscribers select some per cent of the messages of all sites by content.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ SITE_SPECS: Final = (
     SubscriberSpec("truck-3", "cold-chain/truck-3/#", 2, V311, "humidity > 64"),
     SubscriberSpec("late", "cold-chain/+/unit-01", 1, V5, "door_open AND temperature BETWEEN 6 AND 9"),
 )
-"""Dealt to the sites in turn, and there to gateways in turn."""
+"""Subscriptions, assigned to the sites in turn, and there to gateways in turn."""
 
 
-MEET_S_MAX: Final = 30.0
-SPREAD_S: Final = 0.5  # interests are told from gateway to gateway of a site, in milliseconds
+JOIN_S_MAX: Final = 30.0
+SPREAD_S: Final = 0.5  # interests spread from gateway to gateway of a site within milliseconds
 QUIET_S: Final = 1.0
-QUIET_S_MAX: Final = 60.0  # what waited at a squeezed uplink, and devices that dial again after 15 s
-LOOK_EVERY_S: Final = 1.0
+QUIET_S_MAX: Final = 60.0  # for messages queued at a throttled uplink, and devices that reconnect after 15 s
+POLL_EVERY_S: Final = 1.0
 SHOW_EVERY_S: Final = 0.25
 GATEWAY: Final = "[listener]\nanonymous = true  # only this demo reaches where it listens\n"
-"""The settings of all gateways, besides what the command line says."""
+"""The settings of all gateways, besides the options on the command line."""
 UNPROMISED: Final = "unpromised"
-"""The outcome of what nobody promises: QoS 0."""
+"""The outcome of messages without a delivery guarantee: QoS 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class FederationPlan:
-    """What the user asked for. rate: messages per second and device."""
+    """The options of the user. rate: messages per second and device."""
 
     seconds: float
     devices: int
@@ -64,7 +64,7 @@ class FederationPlan:
 
 
 class FederationPlay:
-    """One run of a plan, whose folder is clear."""
+    """One run of a plan, whose folder is empty."""
 
     def __init__(self, plan: FederationPlan, network: FederationNetwork, board: Board) -> None:
         self._plan = plan
@@ -72,18 +72,18 @@ class FederationPlay:
         self._network = network
         self._layout = layout = network.layout
         self._topology = plan.folder / TOPOLOGY
-        self._members: dict[str, GatewayProcess] = {}
+        self._gateways: dict[str, GatewayProcess] = {}
         self._listeners = [
             SiteSubscriber(spec, place) for spec, place in zip(SITE_SPECS, layout.places(), strict=False)
         ]
         self._journal = plan.folder / JOURNAL
-        self._mishaps = Mishaps(plan.seconds, network, self._meet, board.say)
+        self._mishaps = Mishaps(plan.seconds, network, self._wait_until_joined, board.say)
         self._carried: dict[Pair, int] = {}
         self._tallies: dict[str, ReceivedBytes] = {}
         self._troubles: list[str] = []
 
     async def run(self) -> FederationOutcome:
-        """All of it. Raises EdgebrokerError where there is no sense in going on."""
+        """Run the demo. Raises EdgebrokerError if it cannot continue."""
         began = monotonic()
         try:
             async with AsyncExitStack() as stack:
@@ -91,17 +91,17 @@ class FederationPlay:
                 await stack.enter_async_context(self._network.open())
                 stack.push_async_callback(self._stop)
                 await self._start(data)
-                async with alongside(self._look()):
-                    await self._meet()
+                async with alongside(self._poll_gateways()):
+                    await self._wait_until_joined()
                     async with AsyncExitStack() as subscriptions:
                         for listener in self._listeners:
-                            member = self._members[listener.gateway]
-                            await subscriptions.enter_async_context(listener.listening(member.host, member.port))
+                            gateway = self._gateways[listener.gateway]
+                            await subscriptions.enter_async_context(listener.listening(gateway.host, gateway.port))
                         await asyncio.sleep(SPREAD_S)
                         summary = await self._traffic()
                         if not await self._quiet():
                             self._troubles.append("messages still wait or arrive long after the devices have stopped")
-                await asyncio.gather(*(member.poll_status() for member in self._members.values()))
+                await asyncio.gather(*(gateway.poll_status() for gateway in self._gateways.values()))
                 await self._end()
                 self._count()
         finally:
@@ -121,71 +121,73 @@ class FederationPlay:
             f" {len(layout.uplinks)} uplinks: {network.medium}; Ctrl-C ends everything"
         )
         for name in (one.name for one in layout.gateways):
-            place = network.host(name), network.inside(name)
-            self._members[name] = GatewayProcess(name, *place, self._topology, folder, data)
-        await asyncio.gather(*(member.start() for member in self._members.values()))
+            location = network.host(name), network.inside(name)
+            self._gateways[name] = GatewayProcess(name, *location, self._topology, folder, data)
+        await asyncio.gather(*(gateway.start() for gateway in self._gateways.values()))
 
-    async def _meet(self) -> None:
-        """Wait until all links are up. Raises ChildFailed."""
-        give_up = monotonic() + MEET_S_MAX
+    async def _wait_until_joined(self) -> None:
+        """Wait until all links are up. Raises DemoProcessFailed."""
+        deadline = monotonic() + JOIN_S_MAX
         while not all(
-            member.links and all(row["up"] for row in member.links["links"]) for member in self._members.values()
+            gateway.links and all(row["up"] for row in gateway.links["links"]) for gateway in self._gateways.values()
         ):
-            if monotonic() > give_up:
-                apart = [
+            if monotonic() > deadline:
+                missing_links = [
                     f"{name} and {row['peer']}: {row['reason'] or 'no answer'}"
-                    for name, member in self._members.items()
-                    for row in member.links.get("links", ())
+                    for name, gateway in self._gateways.items()
+                    for row in gateway.links.get("links", ())
                     if not row["up"]
                 ]
-                raise DemoProcessFailed(f"gateways do not meet within {MEET_S_MAX:.0f} s: {'; '.join(apart[:3])}")
+                raise DemoProcessFailed(
+                    f"gateways do not meet within {JOIN_S_MAX:.0f} s: {'; '.join(missing_links[:3])}"
+                )
             await asyncio.sleep(SHOW_EVERY_S)
 
-    async def _look(self) -> None:
-        """Ask all gateways how they are, again and again, until cancelled."""
+    async def _poll_gateways(self) -> None:
+        """Poll the status of all gateways until cancelled."""
         while True:
-            await asyncio.gather(*(member.poll_status() for member in self._members.values()))
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.gather(*(gateway.poll_status() for gateway in self._gateways.values()))
+            await asyncio.sleep(POLL_EVERY_S)
 
     async def _end(self) -> None:
-        members = list(self._members.values())
-        for member, code in zip(members, await asyncio.gather(*(one.end() for one in members)), strict=True):
+        gateways = list(self._gateways.values())
+        for gateway, code in zip(gateways, await asyncio.gather(*(one.end() for one in gateways)), strict=True):
             if code != 0:
-                self._troubles.append(member.last_words())
+                self._troubles.append(gateway.last_words())
 
     def _count(self) -> None:
-        """Read the counters of all uplinks, and see that nothing came to a gateway by another way."""
+        """Read the counters of all uplinks, and check that no bytes bypassed them."""
         self._carried = {pair: self._network.carried(pair) for pair in self._layout.uplinks}
-        for member in self._members.values():
-            counted = self._network.received(member.name)
+        for gateway in self._gateways.values():
+            counted = self._network.received(gateway.name)
             if counted is None:
                 continue
-            tally = self._tallies[member.name] = ReceivedBytes(*counted, member.bytes_from_peers)
+            tally = self._tallies[gateway.name] = ReceivedBytes(*counted, gateway.bytes_from_peers)
             if not tally.is_possible:
-                heard = f"{member.name} says that it has {tally.said:,} bytes from peers"
-                self._troubles.append(f"{heard}, and the kernel counts {tally.counted:,} on its links")
+                report = f"{gateway.name} says that it has {tally.reported:,} bytes from peers"
+                self._troubles.append(f"{report}, and the kernel counts {tally.counted:,} on its links")
 
     async def _stop(self) -> None:
-        """See that nothing is left of the gateways, whatever happened."""
-        for member in self._members.values():
-            member.kill_now()
-        await asyncio.gather(*(member.close() for member in self._members.values()))
+        """End all gateways that still run."""
+        for gateway in self._gateways.values():
+            gateway.kill_now()
+        await asyncio.gather(*(gateway.close() for gateway in self._gateways.values()))
 
     # -- traffic ------------------------------------------------------------------------------------------------
 
     async def _traffic(self) -> dict[str, Any]:
-        """Run the devices, and the mishaps while they publish. What the devices sum up."""
+        """Run the devices, and cause the faults while they publish. Returns the devices' summary."""
         plan = self._plan
         self._board.say(
             f"{plan.devices} devices for {plan.seconds:g} s, {len(self._listeners)} subscribers at other gateways"
         )
-        victim = self._members[self._victim()]
+        victim = self._gateways[self._victim()]
         async with self._fleet() as fleet, alongside(self._watch()):
             mishaps = asyncio.create_task(self._mishaps.run(victim))
             try:
                 async with asyncio.timeout(plan.seconds + DEVICES_S_MAX):
                     await fleet.wait()
-                await mishaps  # the gateway that was killed is there again, and joined
+                await mishaps  # the killed gateway runs again, and is joined
             except TimeoutError:
                 raise DemoProcessFailed(fleet.last_words()) from None
             finally:
@@ -199,79 +201,82 @@ class FederationPlay:
         arguments = ["--devices", str(plan.devices), "--rate", f"{plan.rate:g}", "--seconds", f"{plan.seconds:g}"]
         arguments += ["--profile", "cold-chain", "--payload", "mixed", "--seed", str(plan.seed), "--json"]
         arguments += ["--no-progress", "--drain", "20", "--journal", str(self._journal)]
-        for member in self._members.values():
-            arguments += ["--broker", member.door]
+        for gateway in self._gateways.values():
+            arguments += ["--broker", gateway.client_address]
         async with child("fleet", plan.folder, "edgedevices", "fleet", *arguments) as fleet:
             yield fleet
 
     def _victim(self) -> str:
-        """The gateway that will be killed: of those with a subscriber of QoS 2, the one that most of its site need."""
+        """Return the gateway to kill: of those with a QoS 2 subscriber, the one with the most neighbours."""
         places = [listener.gateway for listener in self._listeners if listener.spec.qos == 2]
         return max(places, key=lambda name: len(self._layout.topology.gateway(name).neighbours))
 
     async def _watch(self) -> None:
-        """Show how it goes, until cancelled."""
+        """Display the state until cancelled."""
         began, growth, medium = monotonic(), LineCounter(self._journal), str(self._network.medium)
         while True:
-            heard = [(one.spec.name, len(one.receipts)) for one in self._listeners]
-            gateways = [self._gateway_row(member) for member in self._members.values()]
+            received = [(one.spec.name, len(one.receipts)) for one in self._listeners]
+            gateways = [self._gateway_row(gateway) for gateway in self._gateways.values()]
             uplinks = [self._uplink_row(pair, group) for pair, group in self._between().items()]
-            self._board.show(FederationState(monotonic() - began, growth.lines(), heard, gateways, uplinks, medium))
+            self._board.show(FederationState(monotonic() - began, growth.lines(), received, gateways, uplinks, medium))
             await asyncio.sleep(SHOW_EVERY_S)
 
-    def _gateway_row(self, member: GatewayProcess) -> GatewayRow:
-        status, links = member.status, member.links.get("links", ())
+    def _gateway_row(self, gateway: GatewayProcess) -> GatewayRow:
+        status, links = gateway.status, gateway.links.get("links", ())
         down = sum(not row["up"] for row in links)
-        state = "killed" if not member.is_running else "starts" if not status else f"{down} down" if down else "up"
+        state = "killed" if not gateway.is_running else "starts" if not status else f"{down} down" if down else "up"
         return GatewayRow(
-            member.name,
+            gateway.name,
             state,
             status["sessions"]["connected"] if status else 0,
             status["messages"]["published"] if status else 0,
             status["copies"]["delivered"] if status else 0,
             sum(row["waiting"] for row in links),
-            member.memory_peak_bytes,
+            gateway.memory_peak_bytes,
         )
 
     def _uplink_row(self, sites: Pair, group: list[Pair]) -> UplinkRow:
         wrong = Counter(self._network.wrong[pair] for pair in group if pair in self._network.wrong)
-        state = ", ".join(f"{number} of {len(group)} {what}" for what, number in wrong.items()) or "up"
+        state = ", ".join(f"{number} of {len(group)} {fault}" for fault, number in wrong.items()) or "up"
         return UplinkRow("-".join(sites), self._events(sites), sum(map(self._network.carried, group)), state)
 
     def _between(self) -> dict[Pair, list[Pair]]:
-        """The uplinks by the sites that they join."""
-        found: defaultdict[Pair, list[Pair]] = defaultdict(list)
+        """Return the uplinks by the sites that they join."""
+        by_sites: defaultdict[Pair, list[Pair]] = defaultdict(list)
         for pair in self._layout.uplinks:
-            found[self._layout.sites_of(pair)].append(pair)
-        return dict(found)
+            by_sites[self._layout.sites_of(pair)].append(pair)
+        return dict(by_sites)
 
     def _events(self, sites: Pair) -> int:
-        """Events that crossed between two sites, both ways."""
+        """Return the events that crossed between two sites, in both directions."""
         return sum(
-            self._members[one].events_to(other) + self._members[other].events_to(one)
+            self._gateways[one].events_to(other) + self._gateways[other].events_to(one)
             for one, other in self._layout.uplinks
             if self._layout.sites_of((one, other)) == sites
         )
 
     async def _quiet(self) -> bool:
-        """Wait until nothing waits for a peer and nobody has got anything for QUIET_S; False if that never comes."""
-        give_up = monotonic() + QUIET_S_MAX
+        """Wait until no event waits for a peer and no subscriber has received anything for QUIET_S.
+
+        Returns False if that does not happen in time.
+        """
+        deadline = monotonic() + QUIET_S_MAX
         received, since = -1, monotonic()
         while monotonic() - since < QUIET_S:
-            if monotonic() > give_up:
+            if monotonic() > deadline:
                 return False
             await asyncio.sleep(SHOW_EVERY_S)
-            waiting = any(not member.is_idle for member in self._members.values())
+            waiting = any(not gateway.is_idle for gateway in self._gateways.values())
             now_received = sum(len(listener.receipts) for listener in self._listeners)
             if waiting or now_received != received:
                 received, since = now_received, monotonic()
         return True
 
-    # -- judging ------------------------------------------------------------------------------------------------
+    # -- audit ---------------------------------------------------------------------------------------------------
 
     def _outcome(self, seconds: float, summary: dict[str, Any]) -> FederationOutcome:
         publications = read_journal(self._journal)
-        ports = {member.door: name for name, member in self._members.items()}
+        ports = {gateway.client_address: name for name, gateway in self._gateways.items()}
         origins = {device: ports[broker] for broker, names in summary["dealt"].items() for device in names}
         self._check(summary, publications)
         promised = [replace(one, outcome=one.outcome if one.qos else UNPROMISED) for one in publications]
@@ -293,30 +298,30 @@ class FederationPlay:
         between = self._between()
         widths = {pair: len(group) for pair, group in between.items()}
         early = [one for one in publications if one.sent_us is not None and one.sent_us < mishaps.killed_us]
-        instead, before = (
-            alternatives(widths, told, lambda one: self._layout.site(origins[one.device]), specs)
-            for told in (publications, early)
+        alternatives_now, alternatives_early = (
+            alternatives(widths, messages, lambda one: self._layout.site(origins[one.device]), specs)
+            for messages in (publications, early)
         )
         return FederationOutcome(
             seconds=seconds,
-            gateways=len(self._members),
+            gateways=len(self._gateways),
             devices=self._plan.devices,
             publications=publications,
             accounts=accounts,
             at={one.spec.name: one.gateway for one in self._listeners},
             missed=sum(_missed(one, publications) for one in self._listeners),
-            log_audit=LogAudit.read({name: member.log for name, member in self._members.items()}),
+            log_audit=LogAudit.read({name: gateway.log for name, gateway in self._gateways.items()}),
             crossings={
                 pair: UplinkTraffic(
                     sum(self._carried[uplink] for uplink in group),
                     self._events(pair),
-                    instead[pair],
+                    alternatives_now[pair],
                     sum(mishaps.carried.get(uplink, 0) for uplink in group),
-                    before[pair],
+                    alternatives_early[pair],
                 )
                 for pair, group in between.items()
             },
-            memory={name: member.memory_peak_bytes for name, member in self._members.items()},
+            memory={name: gateway.memory_peak_bytes for name, gateway in self._gateways.items()},
             delays=self._delays(publications, origins),
             medium=self._network.medium,
             received=self._tallies,
@@ -325,31 +330,35 @@ class FederationPlay:
         )
 
     def _delays(self, publications: list[DevicePublication], origins: dict[str, str]) -> dict[CopyRoute, list[int]]:
-        """How long messages took, but for those of times of trouble."""
+        """Return the latencies of messages, without those sent in times of faults."""
         sent: dict[Key, DevicePublication] = {one.key: one for one in publications}
-        found: defaultdict[CopyRoute, list[int]] = defaultdict(list)
+        delays: defaultdict[CopyRoute, list[int]] = defaultdict(list)
         for listener in self._listeners:
             for receipt in listener.receipts:
                 one = sent.get(receipt.key)
                 if one is not None and one.sent_us is not None and self._mishaps.is_calm(one.sent_us):
-                    road = self._layout.road(origins[one.device], listener.gateway, one.qos)
-                    found[road].append(receipt.at_us - one.sent_us)
-        return dict(found)
+                    route = self._layout.route(origins[one.device], listener.gateway, one.qos)
+                    delays[route].append(receipt.at_us - one.sent_us)
+        return dict(delays)
 
     def _check(self, summary: dict[str, Any], publications: list[DevicePublication]) -> None:
-        """Whether the devices all took part, gave nothing up that is promised, and noted what they counted."""
+        """Check that all devices took part, that none gave up a QoS 1 or 2 message, and that counters and journal
+        agree.
+        """
         if summary["never_connected"]:
             self._troubles.append(f"{summary['never_connected']} devices never got a connection")
         failed = sum(bool(one.qos) and not one.is_due for one in publications)
         if failed:
             self._troubles.append(f"{failed:,} messages with QoS 1 or 2 were given up by their devices")
         if summary["published"] != len(publications):
-            noted = f"and note {len(publications):,} in the journal"
-            self._troubles.append(f"devices count {summary['published']:,} messages, {noted}")
+            recorded = f"and note {len(publications):,} in the journal"
+            self._troubles.append(f"devices count {summary['published']:,} messages, {recorded}")
 
 
 def _missed(listener: SiteSubscriber, publications: list[DevicePublication]) -> int:
-    """Messages with QoS 0 that left their device, that the listener asks for, and that it did not get."""
+    """Return the number of QoS 0 messages that left their device, match the listener's subscription, and did not
+    arrive.
+    """
     spec, seen = listener.spec, {receipt.key for receipt in listener.receipts}
     return sum(
         not one.qos

@@ -1,4 +1,4 @@
-"""Gateways joined on the loopback interface: a relay in each uplink has the delay and rate of a real line."""
+"""Gateways joined on the loopback interface: a relay in each uplink simulates the delay and rate of a real line."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from edgelab.processes import free_ports
 
 CHUNK_BYTES: Final = 16 * 1024
 CHUNK_S: Final = 0.1
-"""A squeezed line takes as many bytes at once as it carries in this time: then it is evenly slow."""
-KERNEL_BYTES: Final = 16_384  # what a squeezed line does not take yet shall wait with its sender, and not in the system
+"""A throttled relay reads as many bytes at once as it carries in this time, so that its rate is even."""
+# receive buffer of the kernel: data that a throttled relay does not accept waits at the sender
+KERNEL_BYTES: Final = 16_384
 UNDER_WAY_MAX: Final = 64
 
 
 class UplinkRelay:
-    """Passes on what comes, after `delay_s` and no faster than `bytes_per_s`, and counts it.
+    """Forwards bytes after `delay_s` and no faster than `bytes_per_s`, and counts them.
 
-    `carried`: bytes of TCP's payload by the gateway that sent them, since the start: everything that gateways say.
+    `carried`: bytes of TCP payload by the gateway that sent them, since the start.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class UplinkRelay:
         delay_s: float,
         new_socket: Callable[[], socket.socket] = socket.socket,
     ) -> None:
-        """*ends*: who dials, and who awaits at *address*. *new_socket*: makes one where the relay stands."""
+        """*ends*: the gateway that dials, and the one that accepts at *address*. *new_socket*: creates a socket at the
+        relay's place.
+        """
         self.ends = ends
         self.delay_s = delay_s
         self.bytes_per_s: float | None = None
@@ -42,82 +45,82 @@ class UplinkRelay:
         self.port = 0
         self._address = address
         self._new_socket = new_socket
-        self._calls: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def total(self) -> int:
-        """Both ways together."""
+        """Return the bytes in both directions together."""
         return sum(self.carried.values())
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Listen at `port`, until the block is left."""
+        """Listen at `port` until the block is left."""
         listener = self._new_socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
         listener.bind((HOST, 0))
         self.port = listener.getsockname()[1]
-        server = await asyncio.start_server(self._came, sock=listener)
+        server = await asyncio.start_server(self._accept, sock=listener)
         try:
             yield
         finally:
             server.close()
-            for call in self._calls:
-                call.cancel()
-            await asyncio.gather(*self._calls, return_exceptions=True)
+            for connection in self._connections:
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._calls.add(task)
+        self._connections.add(task)
         try:
-            with suppress(OSError, asyncio.CancelledError):  # the relay ends as its connections do
-                await self._call(reader, writer)
+            with suppress(OSError, asyncio.CancelledError):  # the relay's end closes its connections
+                await self._forward_connection(reader, writer)
         finally:
             writer.transport.abort()
-            self._calls.discard(task)
+            self._connections.discard(task)
 
-    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either end hangs up. Raises OSError."""
-        line = self._new_socket()
-        line.setblocking(False)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
-        await asyncio.get_running_loop().sock_connect(line, self._address)
-        there, back = await asyncio.open_connection(sock=line)
+    async def _forward_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward one connection until either end closes it. Raises OSError."""
+        outgoing = self._new_socket()
+        outgoing.setblocking(False)
+        outgoing.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        await asyncio.get_running_loop().sock_connect(outgoing, self._address)
+        remote_reader, remote_writer = await asyncio.open_connection(sock=outgoing)
         try:
-            ways = [(reader, back, self.ends[0]), (there, writer, self.ends[1])]
+            directions = [(reader, remote_writer, self.ends[0]), (remote_reader, writer, self.ends[1])]
             async with asyncio.TaskGroup() as group:
-                passing = [group.create_task(self._pass(*way)) for way in ways]
-                await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-                for one in passing:
-                    one.cancel()
+                tasks = [group.create_task(self._forward(*direction)) for direction in directions]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
         except* OSError:
             pass
         finally:
-            back.transport.abort()
+            remote_writer.transport.abort()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: str) -> None:
-        """One way, until *sender* hangs up."""
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
-        arriving = asyncio.create_task(self._arrive(under_way, writer))
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: str) -> None:
+        """Forward one direction until *sender* closes the connection."""
+        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(UNDER_WAY_MAX)
+        writing = asyncio.create_task(self._write_delayed(delayed, writer))
         loop = asyncio.get_running_loop()
         try:
-            while not arriving.done():
+            while not writing.done():
                 rate = self.bytes_per_s
                 data = await reader.read(CHUNK_BYTES if rate is None else max(1, round(rate * CHUNK_S)))
                 if not data:
                     return
                 self.carried[sender] += len(data)
-                await under_way.put((loop.time() + self.delay_s, data))
+                await delayed.put((loop.time() + self.delay_s, data))
                 if rate is not None:
                     await asyncio.sleep(len(data) / rate)
         finally:
-            arriving.cancel()
-            await asyncio.gather(arriving, return_exceptions=True)
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
-    async def _arrive(self, under_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+    async def _write_delayed(self, delayed: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due, data = await under_way.get()
+            due, data = await delayed.get()
             await asyncio.sleep(due - loop.time())
             writer.write(data)
             await writer.drain()
@@ -135,7 +138,7 @@ RELAYED: Final = UplinkMedium(
 
 
 class RelayNetwork:
-    """See Network."""
+    """A FederationNetwork on the loopback interface with a relay for each uplink."""
 
     medium = RELAYED
     switch = None
@@ -150,34 +153,34 @@ class RelayNetwork:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """See Network."""
+        """Open the relays for the duration of the block."""
         async with AsyncExitStack() as stack:
             for relay in self._relays.values():
                 await stack.enter_async_context(relay.open())
             yield
 
     def draft(self) -> TopologyDraft:
-        """See Network: the relays' ports are known."""
-        doors = {pair: Address(HOST, relay.port) for pair, relay in self._relays.items()}
-        return self.layout.draft({name: (address,) for name, address in self._addresses.items()}, doors)
+        """Return the topology, with the ports of the relays."""
+        relay_addresses = {pair: Address(HOST, relay.port) for pair, relay in self._relays.items()}
+        return self.layout.draft({name: (address,) for name, address in self._addresses.items()}, relay_addresses)
 
     def host(self, gateway: str) -> str:
-        """See Network."""
+        """Return the loopback address."""
         return HOST
 
     def inside(self, gateway: str) -> Sequence[str]:
-        """See Network: all stand here."""
+        """Return no prefix: all commands run in the same place."""
         return ()
 
     def carried(self, uplink: Pair) -> int:
-        """See Network."""
+        """Return the bytes that have crossed *uplink* so far, in both directions together."""
         return self._relays[uplink].total
 
     def received(self, gateway: str) -> None:
-        """See Network: nobody counts what crosses links inside a site."""
+        """Return None: bytes on links inside a site are not counted."""
 
     def squeeze(self, uplink: Pair, bytes_per_s: float | None) -> None:
-        """See Network."""
+        """Limit the rate of *uplink* in each direction; None removes the limit."""
         self._relays[uplink].bytes_per_s = bytes_per_s
         if bytes_per_s is None:
             self.wrong.pop(uplink, None)
