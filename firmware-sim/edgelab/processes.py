@@ -1,6 +1,6 @@
 """Child processes of benchmarks and demos: their Python, their free ports, their core, and their cost.
 
-The counters of a process come from Linux's /proc.
+The counters of a process are read from Linux's /proc.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import edgebroker
 
 
 def python() -> list[str]:
-    """The words before `-m MODULE`.
+    """Return the command before `-m MODULE`.
 
-    `python -m` puts the current folder first: a `json.py` there, of whoever calls us, would be taken for Python's own.
-    Only where that folder is where this package comes from (the source tree, not installed) it has to stay.
+    `python -m` puts the current folder first on the path: a `json.py` in the user's folder would replace Python's own.
+    The folder stays on the path only if this package is imported from it (the source tree, not installed).
     """
     source = Path(edgebroker.__file__).resolve().parent.parent
     return [sys.executable] if Path.cwd() == source else [sys.executable, "-P"]
@@ -35,11 +35,11 @@ def python() -> list[str]:
 
 FIRST_PORT = 10_000
 LAST_PORT = 32_767
-"""From the next one on Linux takes ports for whoever dials: one of them may be gone while its broker is down."""
+"""Linux takes ports above this one for outgoing connections: one of them could be in use while its broker is down."""
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports of 127.0.0.1 that nobody has now. Who asks at the same time gets others, with luck."""
+    """Return *count* ports of 127.0.0.1 that are free now. Processes that ask at the same time usually get others."""
     found: list[int] = []
     with ExitStack() as probes:
         while len(found) < count:
@@ -50,8 +50,8 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-DESCRIPTORS = 4_096  # 1,000 clients and some; the usual soft limit of 1,024 is just too small
-STOP_S = 5  # time to stop politely before the child is killed
+DESCRIPTORS = 4_096  # 1,000 clients and a reserve; the usual soft limit of 1,024 is just too small
+STOP_S = 5  # time to stop after SIGTERM before the child is killed
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1  # linux/prctl.h: the child is killed if the benchmark itself is
 
@@ -67,7 +67,7 @@ def child(
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A child pinned to *core*; it does not outlive the block, nor this process."""
+    """Start a child pinned to *core*; it outlives neither the block nor this process."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -80,7 +80,7 @@ def child(
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
 
-    # An ending that arrived inside Popen would leave a child that nobody knows: it waits until the last `try`.
+    # A signal that arrived inside Popen would leave an unknown child: it is deferred until the last `try`.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
         process = subprocess.Popen(
@@ -97,7 +97,7 @@ def child(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End one child: ask, wait, then kill."""
+    """End one child: SIGTERM, wait, then SIGKILL."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -107,21 +107,23 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_S)
-    finally:  # also when a second Ctrl-C ends the waiting
+    finally:  # also if a second Ctrl-C interrupts the wait
         process.kill()
         process.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class CpuClock:
-    """Seconds so far, of all threads of a process: on a core, and ready but waiting while others had the core."""
+    """Seconds so far, of all threads of a process: running on a core, and ready but waiting for one."""
 
     used_s: float
     waited_s: float
 
     @classmethod
     def read(cls, pid: int) -> CpuClock:
-        """The scheduler's count in nanoseconds where the kernel gives it, else user + system time in 10 ms ticks."""
+        """Return the scheduler's count in nanoseconds if the kernel provides it, else user + system time in 10 ms
+        ticks.
+        """
         try:
             threads = [(task / "schedstat").read_bytes().split() for task in Path(f"/proc/{pid}/task").iterdir()]
         except FileNotFoundError:
@@ -145,13 +147,14 @@ class CpuClocks:
         self.started_at = time.perf_counter()
 
     def read(self) -> dict[str, CpuClock]:
-        """The clocks of broker and generator now; two brokers have one together."""
+        """Return the clocks of broker and generator now; two brokers have one together."""
         return {who: sum(map(CpuClock.read, pids), CpuClock(0.0, 0.0)) for who, pids in self.pids.items()}
 
     def shares(self, messages: int) -> dict[str, float]:
-        """What each used of its core and waited for it (1.0: all the time), and the broker's CPU time per message.
+        """Return the shares of time in which each used its core or waited for it (1.0: always), and CPU time per
+        message.
 
-        Two brokers on one core wait for each other: that is not told.
+        Two brokers on one core wait for each other: those waits are not reported.
         """
         elapsed = time.perf_counter() - self.started_at
         spent = {who: clock - self.started[who] for who, clock in self.read().items()}
@@ -164,7 +167,7 @@ class CpuClocks:
 
 
 def memory_bytes(pid: int) -> dict[str, int]:
-    """Memory of a process: `rss`, and `pss` (pages shared with others counted by share) where readable."""
+    """Return the memory of a process: `rss`, and `pss` (shared pages counted in parts) if readable."""
     found = {"rss": kib_of(Path(f"/proc/{pid}/status"), "VmRSS:") * 1024}
     with contextlib.suppress(OSError):
         found["pss"] = kib_of(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") * 1024
@@ -172,6 +175,6 @@ def memory_bytes(pid: int) -> dict[str, int]:
 
 
 def kib_of(path: Path, label: str) -> int:
-    """The number behind *label* in one of the kernel's tables, in KiB."""
+    """Return the number after *label* in one of the kernel's tables, in KiB."""
     line = next(line for line in path.read_text().splitlines() if line.startswith(label))
     return int(line.split()[1])

@@ -1,6 +1,6 @@
-"""`edgebroker simulate`: storms over simulated federations, and the promises that they broke.
+"""`edgebroker simulate`: runs simulated federations under faults (storms), and reports the promises that they broke.
 
-Several storms run at once in processes of their own; outcomes come in the order of seeds.
+Several storms run at once in processes of their own; outcomes are in the order of seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgelab.simworld.storms.storm import StormOutcome, live, shrink, storm
 
 
 def outcomes(seeds: range, jobs: int) -> Iterator[StormOutcome]:
-    """What became of each. Whoever stops asking ends the processes."""
+    """Yield the outcome of each seed. If the iteration is stopped, the processes end."""
     if jobs == 1:
         yield from map(storm, seeds)
         return
@@ -30,12 +30,12 @@ def outcomes(seeds: range, jobs: int) -> Iterator[StormOutcome]:
 
 
 LINES_MAX = 10
-"""What is shown of one storm; a break is rarely alone."""
+"""The most broken promises shown of one storm; there are usually several."""
 
 
 @dataclass(slots=True)
 class StormTotals:
-    """What has happened so far, from the seed *seed* on."""
+    """Totals over all storms so far, from the seed *seed* on."""
 
     seed: int
     scenarios: int = 0
@@ -47,7 +47,7 @@ class StormTotals:
     broken: list[StormOutcome] = field(default_factory=list)
 
     def add(self, outcome: StormOutcome) -> None:
-        """One more."""
+        """Add one outcome."""
         self.scenarios += 1
         self.said += outcome.said
         self.heard += outcome.heard
@@ -58,7 +58,7 @@ class StormTotals:
 
 
 def as_text(tally: StormTotals) -> str:
-    """A table, legible without colour and when pasted into a document."""
+    """Return a table, legible without colour and when pasted into a document."""
     promises = Counter(promise for outcome in tally.broken for promise in outcome.promises)
     rows = [("storms", f"{tally.scenarios:,}"), ("said", f"{tally.said:,}"), ("heard", f"{tally.heard:,}")]
     rows += [(f"  {kind}", f"{count:,}") for kind, count in sorted(tally.faults.items())]
@@ -66,14 +66,14 @@ def as_text(tally: StormTotals) -> str:
     rows += [("seconds", f"{tally.elapsed_s:,.1f}")]
     lines = [f"storms from seed {tally.seed} on", "", *(f"{name:<20}{value:>12}" for name, value in rows), ""]
     for outcome in tally.broken:
-        lines += _story(outcome)
+        lines += _report(outcome)
     lines.append("every promise was kept" if not tally.broken else f"broken in {len(tally.broken):,} storms")
     return "\n".join(lines)
 
 
 def as_object(tally: StormTotals, smallest: StormOutcome | None) -> str:
-    """One JSON object; `smallest`: what was left of the first that broke something."""
-    found: dict[str, object] = {
+    """Return one JSON object; `smallest`: the shrunk version of the first storm that broke a promise."""
+    result: dict[str, object] = {
         "seed": tally.seed,
         "scenarios": tally.scenarios,
         "said": tally.said,
@@ -84,33 +84,33 @@ def as_object(tally: StormTotals, smallest: StormOutcome | None) -> str:
         "broken": [_broken(outcome) for outcome in tally.broken],
     }
     if smallest is not None:
-        found["smallest"] = _broken(smallest)
-    return json.dumps(found, indent=2)
+        result["smallest"] = _broken(smallest)
+    return json.dumps(result, indent=2)
 
 
 def timetable(outcome: StormOutcome) -> str:
-    """A storm line by line, and what it broke."""
+    """Return a storm line by line, and the promises that it broke."""
     scenario = outcome.scenario
     lines = [f"the smallest storm that still breaks it, of seed {scenario.seed}:", f"  {scenario.shape}"]
     lines += [f"  {device}" for device in scenario.devices]
     lines += [f"  {fault}" for fault in scenario.faults]
     lines += [f"  {scenario.length / SECOND:.1f} s: the weather is good again"]
-    return "\n".join([*lines, *_what(outcome)])
+    return "\n".join([*lines, *_broken_promises(outcome)])
 
 
 def repeat(seed: int) -> str:
-    """The command that does it again."""
+    """Return the command that repeats the storm."""
     return f"edgebroker simulate --scenarios 1 --seed {seed}"
 
 
-def _story(outcome: StormOutcome) -> list[str]:
+def _report(outcome: StormOutcome) -> list[str]:
     seed = outcome.scenario.seed
     head = f"seed {seed} broke {', '.join(outcome.promises)}"
-    ways = [f"  again:   {repeat(seed)}", f"  smaller: {repeat(seed)} --shrink", ""]
-    return [head, *_what(outcome), *ways]
+    commands = [f"  again:   {repeat(seed)}", f"  smaller: {repeat(seed)} --shrink", ""]
+    return [head, *_broken_promises(outcome), *commands]
 
 
-def _what(outcome: StormOutcome) -> list[str]:
+def _broken_promises(outcome: StormOutcome) -> list[str]:
     lines = [f"  {promise}: {text}" for promise, text in outcome.broken[:LINES_MAX]]
     more = len(outcome.broken) - LINES_MAX
     return [*lines, *([f"  and {more:,} more"] if more > 0 else [])]
@@ -128,7 +128,7 @@ def _broken(outcome: StormOutcome) -> dict[str, object]:
     }
 
 
-BROKEN = 1  # exit code: a promise was not kept
+BROKEN = 1  # exit code: a promise was broken
 
 
 @click.command(name="simulate")

@@ -31,7 +31,7 @@ class Cliff:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
         self.gateways = SimulatedGateways(
-            self.simulation, topology, is_stored=True, ways=FederationOptions(is_dynamic=is_dynamic)
+            self.simulation, topology, is_stored=True, federation_options=FederationOptions(is_dynamic=is_dynamic)
         )
         self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.gateways["a.0"], V5, True, 20, FAIR)
@@ -80,7 +80,7 @@ def test_a_narrow_uplink_is_gone_around(qos: int, seed: int) -> None:
 def test_nothing_is_looked_at_while_nothing_waits(seed: int) -> None:
     simulation = Simulation(seed)
     topology = Topology.product(Scot(Factor.parse("a"), 2))
-    gateways = SimulatedGateways(simulation, topology, ways=FederationOptions(is_dynamic=True))
+    gateways = SimulatedGateways(simulation, topology, federation_options=FederationOptions(is_dynamic=True))
     gateways.wait_for_links()
     simulation.run_until(simulation.now + 60 * SECOND)
     for gateway in gateways:

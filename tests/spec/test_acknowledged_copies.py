@@ -31,7 +31,7 @@ class Outage:
         self.simulation = Simulation(seed)
         self.options = FrontendOptions(queue_messages_max=QUEUE, inflight_max=2, **options)
         topology = Topology.product(Scot(Factor.parse("a"), 2))
-        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True, terms=self.options)
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True, options=self.options)
         self.gateways.wait_for_links()
         self.near, self.far = self.gateways
         self.publisher = Participant("publisher", self.near, V5, True, 20, FAIR)

@@ -369,7 +369,7 @@ def test_virtual_time_carries_a_journal() -> None:
     told: list[int] = []
     worker = DiskWorker(simulation, journal, Disk(simulation.random), lambda: told.append(journal.synced))
     for at in range(0, 100_000, 1_000):
-        simulation.at(at, lambda: (journal.append(b"record", simulation.now), worker.look()))
+        simulation.at(at, lambda: (journal.append(b"record", simulation.now), worker.poll()))
     simulation.run_until(200_000)
     assert journal.synced == journal.lsn == 100
     assert told == sorted(told)

@@ -24,7 +24,7 @@ def test_what_was_promised_holds_after_a_restart_too(play_v5: Any) -> None:
         is_stored=True,
     )
     broker = play_v5.broker
-    broker._terms = FrontendOptions(durability=batched(60_000))
+    broker.options = FrontendOptions(durability=batched(60_000))
     play_v5("""
     broker crashes
     bob > CONNECT                        bob < CONNACK

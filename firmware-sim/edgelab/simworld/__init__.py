@@ -1,1 +1,1 @@
-"""The simulated world: the same broker on virtual time, with a network that misbehaves on demand."""
+"""The simulation: the same broker on virtual time, with a network that fails on demand."""

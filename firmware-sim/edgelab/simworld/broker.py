@@ -1,4 +1,4 @@
-"""The simulated broker: a front end and the lines of its clients, on virtual time."""
+"""The simulated broker: a front end and the connections of its clients, on virtual time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from edgelab.simworld.simulation import Simulation
 from edgelab.simworld.store import WALL, SimulatedStore
 
 Watch: TypeAlias = Callable[["ClientLine", bytes], None]
-"""Sees what a broker writes to a line, at the instant when it does."""
+"""Called with the bytes that a broker writes to a line, at the time of the write."""
 
 
 class ClientLine:
-    """One connection between a client and the broker. Ends once, for both sides."""
+    """One connection between a client and the broker. It ends once, for both sides."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ClientLine:
         self._ended = ended
         self.is_open = True
         self.is_accepted = True
-        """Whether the line has not ended for the broker."""
+        """Whether the line is open for the broker."""
         self.connection: Connection = broker.frontend.opened(peer, broker.simulation.now, broker.entrance)
         self.connection.transport = self
         self.to_broker = LineDirection(broker.simulation, conditions, self._broker_reads, self._broker_sees_end)
@@ -50,40 +50,40 @@ class ClientLine:
 
     @property
     def is_moving(self) -> bool:
-        """Whether bytes are going to arrive, either side, without anybody doing anything."""
+        """Return whether bytes will arrive at either side without further actions."""
         return self.is_open and (self.to_broker.is_moving or self.to_client.is_moving)
 
     def write(self, chunk: bytes) -> None:
-        """The client sends; in vain if the line has ended."""
+        """Send bytes from the client; without effect if the line has ended."""
         if self.is_open:
             self.to_broker.write(chunk)
 
     def stall(self) -> None:
-        """The client stops reading."""
+        """Let the client stop reading."""
         self.to_client.stalled = True
 
     def resume(self) -> None:
-        """The client reads again."""
+        """Let the client read again."""
         self.to_client.stalled = False
         self.to_client.deliver()
         self._broker.drained(self)
 
     def cut(self) -> None:
-        """The line breaks: what is on its way is lost, mid-packet if need be, and the broker notices at once.
+        """Break the line: bytes in transit are lost, possibly within a packet, and the broker notices at once.
 
-        The client is not told: who calls this knows.
+        The client is not notified: the caller knows.
         """
         if self.is_open:
             self.to_broker.lose_all()
             self._broker_sees_end()
 
     def leave(self) -> None:
-        """The client closes: what it sent still arrives, then the broker sees the end."""
+        """Close from the client's side: its bytes still arrive, then the broker sees the end."""
         if self.is_open:
             self.to_broker.close()
 
     def shut(self) -> None:
-        """The broker closes: what it wrote still arrives, then the client sees the end."""
+        """Close from the broker's side: its bytes still arrive, then the client sees the end."""
         self.to_broker.lose_all()
         self.to_client.close()
 
@@ -98,7 +98,7 @@ class ClientLine:
             self._ended()
 
     def _end(self) -> None:
-        if self.is_open:  # both sides may close while the end of the other is on its way
+        if self.is_open:  # both sides may close before the end of the other arrives
             self.is_open = False
             self._broker.lines.remove(self)
 
@@ -117,37 +117,37 @@ class SimulatedHost(FrontendHost):
 
 
 class SimulatedBroker:
-    """A front end and its lines: what `edgebroker.runtime` does with sockets, done on virtual time.
+    """A front end and its lines: does on virtual time what `edgebroker.runtime` does with sockets.
 
-    All that arrives at one instant is one turn: fed piece by piece, then every dirty connection is flushed once.
+    All that arrives at one instant is one turn: it is fed piece by piece, then every dirty connection is flushed once.
     """
 
     def __init__(
         self,
         simulation: Simulation,
-        terms: FrontendOptions | None = None,
+        options: FrontendOptions | None = None,
         log: DeliveryLog | None = None,
         access: AccessPolicy = OPEN,
         quota: Quota = QUOTA,
         store: SimulatedStore | None = None,
     ) -> None:
-        """Without a *store* nothing outlives a crash."""
+        """Without a *store* nothing survives a crash."""
         self.simulation = simulation
         self.store = store
-        self.unix_s = WALL // SECOND  # what the wall clock says; it stands still
+        self.unix_s = WALL // SECOND  # the wall clock, which does not advance
         self.entrance = LOCAL_LISTENER
-        """Where new lines come in."""
+        """The listener of new lines."""
         self.verification_takes: Duration = 0
         self.verifications = 0
-        """How many were run."""
+        """The number of verifications that were run."""
         self.lines: list[ClientLine] = []
-        """Every line that has not ended for its client, oldest first."""
+        """Every line that is open for its client, oldest first."""
         self.runs = 0
-        """How many times the broker was started."""
+        """The number of starts of the broker."""
         self.is_off = False
-        """It lies there, until `rise`; nobody may connect."""
+        """The broker is off until `power_on`; connections are refused."""
         self.watch: Watch | None = None
-        self._terms = terms or FrontendOptions()
+        self.options = options or FrontendOptions()
         self._log = log
         self._quota = quota
         self._access = access
@@ -164,7 +164,7 @@ class SimulatedBroker:
         journal, stored = (None, None) if self.store is None else self.store.boot()
         self.frontend = Frontend(
             Node(self.ledger),
-            self._terms,
+            self.options,
             self._new_client_id,
             self._access,
             self._secret,
@@ -187,12 +187,12 @@ class SimulatedBroker:
             self.store.begin_work(self.frontend, self._plan_turn)
 
     def crash(self, is_power_cut: bool = True) -> None:
-        """The power fails, or the process dies, and comes back at once."""
+        """Cut the power, or kill the process, and start it again at once."""
         self.power_off(is_power_cut)
         self.power_on()
 
     def power_off(self, is_power_cut: bool = True) -> None:
-        """The power fails, or the process dies: what was written to the lines still arrives. Until `rise` it is off."""
+        """Cut the power, or kill the process, until `power_on`. Bytes written to the lines still arrive."""
         self.is_off = True
         for line in list(self.lines):
             if line.is_accepted:
@@ -203,53 +203,53 @@ class SimulatedBroker:
         self._wake = None
 
     def power_on(self) -> None:
-        """A new run begins with what is on the disk."""
+        """Start a new run with the content of the disk."""
         self.is_off = False
         self._start()
         self._plan_turn()
 
     @property
     def digest(self) -> str:
-        """A fingerprint of every byte that was read and written, by whom and when, and of the accounts."""
-        books = self.ledger
-        totals = (books.published, books.filtered, books.matched, books.delivered, books.expired, books.dropped)
-        whole = self._digest.copy()
-        whole.update(repr(totals).encode())
-        return whole.hexdigest()
+        """Return a hash of every byte that was read and written, with its time and client, and of the ledger."""
+        ledger = self.ledger
+        totals = (ledger.published, ledger.filtered, ledger.matched, ledger.delivered, ledger.expired, ledger.dropped)
+        digest = self._digest.copy()
+        digest.update(repr(totals).encode())
+        return digest.hexdigest()
 
     @property
     def is_busy(self) -> bool:
-        """Whether bytes are on their way or wait to be flushed; what is still to come by itself does not count."""
+        """Return whether bytes are in transit or wait to be flushed; future timers do not count."""
         if (
             self._turn_planned
             or (self.store is not None and self.store.is_writing)
-            or self._is_anybody_held
+            or self._has_barriers
             or self.frontend.input_scheduler
         ):
             return True
         return any(line.is_moving for line in self.lines)
 
     @property
-    def _is_anybody_held(self) -> bool:
+    def _has_barriers(self) -> bool:
         return any(connection.barriers for connection in self.frontend.connections.values())
 
     def connect(
         self, peer: str, read: Callable[[bytes], None], ended: Callable[[], None], conditions: LineConditions = FAIR
     ) -> ClientLine:
-        """Open a line for a client: *read* gets what the broker sends, *ended* hears that the line is no more."""
+        """Open a line for a client: *read* is called with the broker's bytes, *ended* when the line is closed."""
         line = ClientLine(self, peer, conditions, read, ended)
         self.lines.append(line)
         self._plan_turn()
         return line
 
     def stop(self) -> None:
-        """The broker says good-bye to everybody; once all lines have ended it closes its books."""
+        """Disconnect all clients, then close the ledger."""
         self.frontend.stop(self.simulation.now)
         self._flush()
         self.frontend.close_books(self.simulation.now)
 
     def arrived(self, line: ClientLine, chunk: bytes) -> None:
-        """Bytes for the broker."""
+        """Feed bytes to the broker."""
         if line.is_accepted:
             self._trace(b"<", line, chunk)
             self.frontend.feed(line.connection, chunk, self.simulation.now)
@@ -262,14 +262,14 @@ class SimulatedBroker:
             self._plan_turn()
 
     def replace_access(self, access: AccessPolicy) -> int:
-        """Other files hold; returns how many had to go."""
+        """Replace the access policy; returns the number of disconnected clients."""
         self._access = access
         self._plan_turn()
         return self.frontend.replace_access(access, self.simulation.now)
 
-    def operate(self, done: Callable[[Frontend], object]) -> None:
-        """Let an operator have something done."""
-        done(self.frontend)
+    def operate(self, order: Callable[[Frontend], object]) -> None:
+        """Execute an operator's order."""
+        order(self.frontend)
         self._plan_turn()
 
     def _verify(self, verification: Verification) -> None:
@@ -281,21 +281,21 @@ class SimulatedBroker:
         self._plan_turn()
 
     def lost(self, line: ClientLine) -> None:
-        """The broker sees that the line is no more."""
+        """Notify the broker of the end of a line."""
         if line.is_accepted:
             line.is_accepted = False
             self.frontend.closed(line.connection, self.simulation.now)
             self._plan_turn()
 
     def drained(self, line: ClientLine) -> None:
-        """A slow reader has read."""
+        """Resume output to a slow reader that has read."""
         if line.connection.paused and line.is_accepted:
             line.connection.paused = False
             self._flush_one(line)
             self._plan_turn()
 
-    def _trace(self, way: bytes, line: ClientLine, chunk: bytes) -> None:
-        self._digest.update(b"%d %d %s %d " % (self.simulation.now, line.connection.number, way, len(chunk)))
+    def _trace(self, direction: bytes, line: ClientLine, chunk: bytes) -> None:
+        self._digest.update(b"%d %d %s %d " % (self.simulation.now, line.connection.number, direction, len(chunk)))
         self._digest.update(chunk)
 
     def _new_client_id(self) -> str:
@@ -317,23 +317,23 @@ class SimulatedBroker:
             self.simulation.at(due, self._fire)
 
     def _fire(self) -> None:
-        if self.is_off or self._wake != self.simulation.now:  # an earlier deadline took its place
+        if self.is_off or self._wake != self.simulation.now:  # an earlier deadline replaced this one
             return
         self.frontend.fire(self.simulation.now)
-        self.frontend.readable.clear()  # lines go on reading all the time
+        self.frontend.readable.clear()  # simulated lines never stop reading
         self._plan_turn()
 
     def _flush(self) -> None:
         dirty = self.frontend.dirty
         paused: list[Connection] = []
-        while dirty:  # taking output makes room, and so more output
+        while dirty:  # taking output frees space, which may allow more output
             connection = dirty.pop(0)
             line: ClientLine = connection.transport
             if line.is_accepted:
                 self._flush_one(line)
                 if connection.paused:
                     paused.append(connection)
-        # Who is paused stays dirty: the broker may want to close the connection meanwhile.
+        # A paused connection stays dirty: the broker may close it meanwhile.
         dirty.extend(paused)
 
     def _flush_one(self, line: ClientLine) -> None:

@@ -1,4 +1,4 @@
-"""A client of the simulated world: speaks real packets over a line, does nothing by itself."""
+"""A client of the simulation: sends real packets over a line, and nothing by itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from edgelab.simworld.broker import ClientLine, SimulatedBroker
 from edgelab.simworld.conditions import FAIR, LineConditions
 
 PACKET_BYTES_MAX: Final = 256 * MIB
-"""A client takes whatever the standard allows, unless its CONNECT announces a smaller maximum."""
+"""A client accepts any legal size, unless its CONNECT announces a smaller maximum."""
 
 
 class ConnectionEnd:
-    """What a client sees behind the last packet: the connection is closed."""
+    """The end of a connection, as a client sees it after the last packet."""
 
     def __repr__(self) -> str:
         return "ENDED"
@@ -30,10 +30,10 @@ ENDED: Final = ConnectionEnd()
 
 
 class SimulatedClient:
-    """One client and its line. What arrives is decoded at once and kept. What is malformed raises, and so does what is
-    larger than the client said it takes [MQTT-3.1.2-24].
+    """One client and its line. Received packets are decoded at once and stored.
 
-    With *on_packet*, packets are handed to it instead of being kept.
+    A malformed packet raises, and so does one that is larger than the client's maximum [MQTT-3.1.2-24]. With
+    *on_packet*, packets are passed to it instead of being stored.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SimulatedClient:
         self.line: ClientLine | None = None
         self.conditions = conditions
         self.octets: list[bytes] = []
-        """Every byte received over all connections, as it arrived."""
+        """Every byte received over all connections, in pieces as they arrived."""
         self._broker = broker
         self._framer = Framer(PACKET_BYTES_MAX)
         self._has_left = False
@@ -57,7 +57,7 @@ class SimulatedClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a line that has not ended."""
+        """Return whether there is an open line."""
         return self.line is not None and self.line.is_open
 
     def open(self) -> ClientLine:
@@ -70,7 +70,7 @@ class SimulatedClient:
         return self.line
 
     def send(self, packet: Packet) -> None:
-        """Write *packet*; a Connect opens a line first, if there is none, and settles the dialect."""
+        """Send *packet*; a Connect opens a line first, if there is none, and sets the dialect."""
         if isinstance(packet, Connect):
             if not self.is_connected:
                 self.open()
@@ -80,7 +80,7 @@ class SimulatedClient:
         self.write(encode_packet(packet, self.dialect))
 
     def write(self, octets: bytes) -> None:
-        """Write bytes as they are. Raises RuntimeError if there is no line."""
+        """Send raw bytes. Raises RuntimeError if there is no line."""
         if self.line is None or not self.line.is_open:
             raise RuntimeError(f"{self.name} has no connection to write to")
         self.line.write(octets)
@@ -91,16 +91,16 @@ class SimulatedClient:
             self.line.cut()
 
     def abandon(self) -> None:
-        """Forget the line without closing it, as a device does that restarts: the broker may still think it is there.
+        """Drop the line without closing it, as a device does that restarts: the broker may still consider it open.
 
-        What was sent still arrives; what the broker sends is not read any more.
+        Bytes in transit still arrive; the broker's bytes are no longer read.
         """
         if self.line is not None:
             self.line.stall()
             self.line = None
 
     def receive(self) -> list[Packet | ConnectionEnd]:
-        """What arrived since the last call, in order; ENDED if the broker closed without having been asked to."""
+        """Return what has arrived since the last call, in order; ENDED if the broker closed on its own."""
         received, self._received = self._received, []
         return received
 

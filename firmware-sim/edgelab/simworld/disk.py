@@ -1,9 +1,9 @@
-"""A disk that misbehaves on demand: it loses what was not synced, tears, flips bits, fills up, and fails.
+"""A simulated disk that fails on demand: it loses unsynced writes, tears writes, flips bits, fills up, and fails.
 
-What a program reads is in the *cache*; what a power cut leaves is on the *platter*. A write reaches the cache at once.
-Each of its 512-byte sectors reaches the platter whole or not at all: surely with the next sync that succeeds, by chance
-before that, in any order. A sync that fails leaves some of them unwritten for good, and the next one does not try them
-again: that is what Linux does. Names behave in the same way, and are made sure by a sync of the folder.
+A program reads from the *cache*; after a power cut the *platter* remains. A write reaches the cache at once. Each of
+its 512-byte sectors reaches the platter whole or not at all: certainly with the next successful sync, by chance before
+that, in any order. A failed sync leaves some of them unwritten for good, and the next one does not try them again, as
+on Linux. Names behave in the same way, and are made durable by a sync of the folder.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _SYNCS: Final = (Sync, SyncFolder)
 
 
 Watch: TypeAlias = Callable[[bytes], None]
-"""Sees what a sync has brought to the platter, and a little around it."""
+"""Called with the bytes that a sync has written to the platter, and a little around them."""
 AROUND: Final = 2 * SECTOR_BYTES
 
 
 class DiskFailed(Exception):
-    """An operation failed; the text is what the operating system would say."""
+    """An operation failed; the text is that of the operating system."""
 
 
 @dataclass(slots=True)
 class DiskFile:
-    """One file: in the cache, on the platter, and the sectors on the way, oldest first."""
+    """One file: in the cache, on the platter, and its dirty sectors, oldest first."""
 
     cache: bytearray = field(default_factory=bytearray)
     platter: bytearray = field(default_factory=bytearray)
     dirty: list[tuple[int, bytes]] = field(default_factory=list)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put *data* into the cache; its sectors become dirty."""
+        """Write *data* to the cache; its sectors become dirty."""
         end = offset + len(data)
         if end > len(self.cache):
             self.cache.extend(bytes(end - len(self.cache)))
@@ -49,12 +49,12 @@ class DiskFile:
             self.dirty.append((at, bytes(self.cache[at : at + SECTOR_BYTES])))
 
     def settle(self, random: Random | None = None) -> None:
-        """Bring the dirty sectors to the platter: all of them, or with *random* any."""
+        """Write the dirty sectors to the platter: all of them, or with *random* a random part."""
         if random is None:
             for at, sector in self.dirty:
                 self._put(at, sector)
         elif self.dirty:
-            share = random.random()  # few, half or most of them: each kind of tear is met
+            share = random.random()  # few, half or most of them: every kind of torn write occurs
             for at, sector in self.dirty:
                 if random.random() < share:
                     self._put(at, sector)
@@ -67,37 +67,37 @@ class DiskFile:
         self.platter[at:end] = sector
 
     def copy(self) -> DiskFile:
-        """The same once more."""
+        """Return a copy."""
         return DiskFile(bytearray(self.cache), bytearray(self.platter), list(self.dirty))
 
 
 class Disk:
-    """A folder of files on a disk of *bytes_max* bytes. All chance comes from *random*."""
+    """A folder of files on a disk of *bytes_max* bytes. All random decisions use *random*."""
 
     def __init__(self, random: Random, bytes_max: int = 1 << 40) -> None:
         self.random = random
         self.bytes_max = bytes_max
         self.write_fails = 0.0
-        """How likely a write fails; part of it is done then."""
+        """The probability that a write fails; then a part of it is written."""
         self.sync_fails = 0.0
-        """How likely a sync fails."""
+        """The probability that a sync fails."""
         self.sync_us: tuple[Duration, Duration] = (500, 3_000)
-        """How long a sync takes, at least and at most."""
+        """The shortest and the longest duration of a sync."""
         self.files: dict[str, DiskFile] = {}
         self.aside: dict[str, DiskFile] = {}
         self.bytes_written = 0
         self.syncs = 0
         self.watch: Watch | None = None
-        self._sure: dict[str, DiskFile] = {}  # the names on the platter
+        self._durable_files: dict[str, DiskFile] = {}  # the names on the platter
 
-    # -- what a journal wants -------------------------------------------------------------------------------------
+    # -- operations of a journal -----------------------------------------------------------------------------------
 
     def time_for(self, operation: Operation) -> Duration:
-        """How long *operation* will take: syncs take their time, all else goes to the cache."""
+        """Return the duration of *operation*: syncs take time, all others only change the cache."""
         return self.random.randint(*self.sync_us) if isinstance(operation, _SYNCS) else 0
 
     def do(self, operation: Operation) -> None:
-        """Do one operation. Raises DiskFailed."""
+        """Execute one operation. Raises DiskFailed."""
         match operation:
             case Create(name):
                 self.files[name] = DiskFile()
@@ -109,7 +109,7 @@ class Disk:
                 self._sync(name)
             case SyncFolder():
                 self.syncs += 1
-                self._sure = dict(self.files)
+                self._durable_files = dict(self.files)
             case SetAside(name, to):
                 if name in self.files:
                     self.aside[to] = self.files.pop(name)
@@ -146,54 +146,54 @@ class Disk:
 
     @property
     def bytes_used(self) -> int:
-        """What the files take."""
+        """Return the size of all files."""
         return sum(len(file.cache) for file in (*self.files.values(), *self.aside.values()))
 
     @property
     def bytes_left(self) -> int:
-        """What more fits."""
+        """Return the free space."""
         return max(0, self.bytes_max - self.bytes_used)
 
-    # -- what recovery reads ----------------------------------------------------------------------------------------
+    # -- reads of recovery -------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The files."""
+        """Return the names of the files."""
         return sorted(self.files)
 
     def head(self, name: str) -> bytes:
-        """The first bytes of a file."""
+        """Return the first bytes of a file."""
         return bytes(self.files[name].cache[:FRAMES_AT])
 
     def read(self, name: str) -> bytes:
-        """All of a file."""
+        """Return the content of a file."""
         return bytes(self.files[name].cache)
 
-    # -- what happens to disks ----------------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------------------------
 
     def killed(self) -> Disk:
-        """The disk after the death of the process alone: the cache lives, and nothing was synced by it."""
+        """Return the disk after the process was killed: the cache survives, and nothing was synced by it."""
         image = self._empty()
-        copies = {id(file): file.copy() for file in (*self.files.values(), *self._sure.values())}
+        copies = {id(file): file.copy() for file in (*self.files.values(), *self._durable_files.values())}
         image.files = {name: copies[id(file)] for name, file in self.files.items()}
-        image._sure = {name: copies[id(file)] for name, file in self._sure.items()}
+        image._durable_files = {name: copies[id(file)] for name, file in self._durable_files.items()}
         return image
 
     def crash(self) -> Disk:
-        """The disk after a power cut now, one of all that are possible. This one goes on as if nothing had happened."""
+        """Return one possible disk after a power cut now. This disk is unchanged."""
         image = self._empty()
-        for name in sorted({*self.files, *self._sure}):
-            old, new = self._sure.get(name), self.files.get(name)
+        for name in sorted({*self.files, *self._durable_files}):
+            old, new = self._durable_files.get(name), self.files.get(name)
             file = new if old is new or self.random.random() < 0.5 else old
             if file is not None:
                 left = DiskFile(bytearray(), bytearray(file.platter), list(file.dirty))
                 left.settle(self.random)
                 left.cache = bytearray(left.platter)
                 image.files[name] = left
-        image._sure = dict(image.files)
+        image._durable_files = dict(image.files)
         return image
 
     def flip(self, name: str, bit: int) -> None:
-        """Turn one bit of a file around: on the platter, in the cache, and on the way from one to the other."""
+        """Flip one bit of a file: on the platter, in the cache, and in the dirty sectors."""
         file = self.files[name]
         at = bit >> 3
         for data in (file.cache, file.platter):

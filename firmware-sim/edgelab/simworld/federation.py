@@ -1,6 +1,6 @@
 """Gateways of a federation without clients and bytes: the overlay's state machines, joined by links that keep order.
 
-Messages are delivered when somebody says so, in any order that links allow; so every interleaving can be tried.
+Messages are delivered on request, in any order that links allow; so every interleaving can be tried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANYTHING: Sequence[Predicate] = ((),)
 
 
 class LocalDelivery(NamedTuple):
-    """An event that came to a gateway's local clients."""
+    """An event that arrived at a gateway's local clients."""
 
     gateway: str
     forward: Forward
@@ -46,46 +46,46 @@ class LocalDelivery(NamedTuple):
 class Federation:
     """The gateways of *topology*. Links are down at first."""
 
-    def __init__(self, topology: Topology, ways: FederationOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, topology: Topology, options: FederationOptions = DEFAULT_OPTIONS) -> None:
         self.topology = topology
-        self.options = ways
+        self.options = options
         self.now: Instant = 1
         self.boots = Counter[str]()
-        self.peers = {gateway.name: self._started(gateway.name) for gateway in topology.gateways}
+        self.peers = {gateway.name: self._new_router(gateway.name) for gateway in topology.gateways}
         self.links: dict[Pair, deque[Message]] = {}
-        """What is under way on each link that is up."""
+        """Messages in transit on each link that is up."""
         self.lossy_links: set[Pair] = set()
-        """Links that are up and lose what is sent over them."""
+        """Links that are up and lose every message."""
         self.outboxes: dict[Pair, list[Message]] = {}
-        """Events for links that are down."""
+        """Queued events for links that are down."""
         self.sent: list[tuple[str, str, Message]] = []
-        """All messages: from, to, what."""
+        """All messages: from, to, message."""
         self.local_deliveries: list[LocalDelivery] = []
         self.reorder_buffers: dict[str, dict[tuple[int, int], tuple[Forward, bool]]] = {}
-        """What waits at each gateway for others that it may have overtaken."""
+        """Events that wait at each gateway for others that they may have overtaken."""
         self.retained: dict[str, dict[str, Forward]] = {}
-        """What each gateway keeps, by topic."""
+        """Retained messages of each gateway, by topic."""
         self.retained_replies: list[tuple[str, int, Forward]] = []
         """Gateway, subscription and retained message."""
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------------------------------
 
     def connect(self, one: str, other: str) -> None:
-        """Let the link between two gateways be up."""
+        """Bring up the link between two gateways."""
         for pair in ((one, other), (other, one)):
             assert pair not in self.links, f"{pair} are connected"
             self.links[pair] = deque()
-        for here, there in ((one, other), (other, one)):
-            self.links[here, there].extend(self.outboxes.pop((here, there), ()))
-            self.perform(here, self.peers[here].link_up(there, self.now))
+        for sender, receiver in ((one, other), (other, one)):
+            self.links[sender, receiver].extend(self.outboxes.pop((sender, receiver), ()))
+            self.perform(sender, self.peers[sender].link_up(receiver, self.now))
 
     def connect_all(self) -> None:
-        """Let all links be up."""
+        """Bring up all links."""
         for one, other in self.pairs():
             self.connect(one, other)
 
     def pairs(self) -> list[Pair]:
-        """Every two gateways that are peers, once."""
+        """Return every two gateways that are peers, once."""
         return [
             (gateway.name, peer)
             for gateway in self.topology.gateways
@@ -94,39 +94,39 @@ class Federation:
         ]
 
     def cut(self, one: str, other: str) -> None:
-        """Let the link be down. Events under way are sent again when it is up; all else is lost."""
-        for here, there in ((one, other), (other, one)):
-            lost = self.links.pop((here, there))
-            self.outboxes.setdefault((here, there), []).extend(each for each in lost if event_of(each) is not None)
-        for here, there in ((one, other), (other, one)):
-            if here in self.peers:
-                self.perform(here, self.peers[here].link_down(there, self.now))
+        """Bring down the link. Events in transit are sent again when it is up; everything else is lost."""
+        for sender, receiver in ((one, other), (other, one)):
+            lost = self.links.pop((sender, receiver))
+            self.outboxes.setdefault((sender, receiver), []).extend(each for each in lost if event_of(each) is not None)
+        for sender, receiver in ((one, other), (other, one)):
+            if sender in self.peers:
+                self.perform(sender, self.peers[sender].link_down(receiver, self.now))
 
     def restart(self, name: str) -> None:
-        """Let a gateway forget everything. Its links go down and up again."""
-        others = [there for here, there in self.links if here == name]
+        """Restart a gateway with an empty state. Its links go down and up again."""
+        others = [receiver for sender, receiver in self.links if sender == name]
         for other in others:
             self.cut(name, other)
         self.boots[name] += 1
-        self.peers[name] = self._started(name)
+        self.peers[name] = self._new_router(name)
         self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()]))
         for other in others:
             self.connect(name, other)
 
     def kill(self, name: str) -> None:
-        """Let a gateway be dead. What it had for others stays in its outboxes."""
-        others = [there for here, there in self.links if here == name]
+        """Stop a gateway. Its messages for others stay in its outboxes."""
+        others = [receiver for sender, receiver in self.links if sender == name]
         del self.peers[name]
         for other in others:
             self.cut(name, other)
 
-    def revive(self, name: str, asked: Mapping[int, str]) -> None:
-        """Let it be back, with the sessions that *asked* for something, and its links to all who live."""
+    def revive(self, name: str, subscriptions: Mapping[int, str]) -> None:
+        """Start a stopped gateway with the sessions of *subscriptions*, and its links to all running peers."""
         self.boots[name] += 1
-        self.peers[name] = self._started(name)
+        self.peers[name] = self._new_router(name)
         self.peers[name].start(self.now)
         self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()]))
-        for number, topic_filter in asked.items():
+        for number, topic_filter in subscriptions.items():
             self.subscribe(name, number, topic_filter)
         for other in self.topology.gateway(name).peers():
             if other in self.peers:
@@ -135,12 +135,12 @@ class Federation:
     def subscribe(
         self, gateway: str, number: int, topic_filter: str, predicates: Sequence[Predicate] = ANYTHING
     ) -> None:
-        """A local client subscribes."""
+        """Subscribe a local client."""
         effects = self.peers[gateway].subscribed(number, TopicFilter.parse(topic_filter), predicates, self.now)
         self.perform(gateway, effects)
 
     def unsubscribe(self, gateway: str, number: int) -> None:
-        """Its subscription ends."""
+        """End a subscription."""
         self.perform(gateway, self.peers[gateway].unsubscribed(number, self.now))
 
     def publish(
@@ -153,31 +153,33 @@ class Federation:
         expiry_s: int | None = None,
         may_wait: bool = True,
     ) -> None:
-        """A local client publishes. *may_wait*: until it is known who wants that; a gateway that dies forgets it."""
+        """Publish as a local client. *may_wait*: the event may wait for interests; a gateway that stops loses
+        it then.
+        """
         expires_at = None if expiry_s is None else self.now + expiry_s * SECOND
         publication = Publication(client, topic, payload, 1, retain, self.now, expires_at=expires_at)
         effects = self.peers[gateway].publish(publication, self.now, may_wait=may_wait)
         for effect in effects:
             if isinstance(effect, AttachHeader):
-                kept = Forward(effect.header, topic, payload, 1, True, client)
-                self.retained.setdefault(gateway, {})[topic] = kept
+                retained = Forward(effect.header, topic, payload, 1, True, client)
+                self.retained.setdefault(gateway, {})[topic] = retained
         self.perform(gateway, effects)
 
     def query_retained(self, gateway: str, number: int, topic_filter: str) -> None:
-        """A late subscriber asks for retained messages."""
+        """Request retained messages for a late subscriber."""
         effects = self.peers[gateway].query_retained(number, TopicFilter.parse(topic_filter), ANYTHING, self.now)
         self.perform(gateway, effects)
 
-    # -- the course of things ------------------------------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------------------------------
 
     def deliver(self, pair: Pair) -> None:
-        """The next message on a link arrives."""
-        here, there = pair
+        """Deliver the next message on a link."""
+        sender, receiver = pair
         message = self.links[pair].popleft()
-        self.perform(there, self.peers[there].received(here, message, self.now))
+        self.perform(receiver, self.peers[receiver].received(sender, message, self.now))
 
     def settle(self, chance: Random | None = None) -> None:
-        """Deliver everything that is under way, and what it leads to: link by link, or as *chance* wants it."""
+        """Deliver all messages in transit, and those that follow: link by link, or in an order drawn from *chance*."""
         while busy := [pair for pair, messages in self.links.items() if messages]:
             if chance is not None:
                 self.deliver(chance.choice(busy))
@@ -186,7 +188,7 @@ class Federation:
                 self.deliver(pair)
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass and everything happen that is due."""
+        """Advance the time and fire all timers that are due."""
         end = self.now + duration
         while True:
             dues = [(due, name) for name, peers in self.peers.items() if (due := peers.timers.next_due()) is not None]
@@ -199,7 +201,7 @@ class Federation:
         self.now = end
 
     def perform(self, gateway: str, effects: Iterable[Effect]) -> None:
-        """Do what the gateway wants done."""
+        """Execute the effects of a gateway."""
         for effect in effects:
             match effect:
                 case SendMessage(peer, message):
@@ -207,7 +209,7 @@ class Federation:
                 case DeliverEvent():
                     self.deliver_local(gateway, effect)
                 case LookUpRetained(request, interest):
-                    self._answer(gateway, request, interest)
+                    self._answer_retained(gateway, request, interest)
                 case DeliverRetained(number, forward):
                     self.retained_replies.append((gateway, number, forward))
                 case HoldEvent(forward, is_entry):
@@ -215,15 +217,15 @@ class Federation:
                 case AttachHeader():
                     pass
 
-    def deliver_local(self, gateway: str, hand: DeliverEvent) -> None:
-        """An event comes to local clients."""
-        self.reorder_buffers.get(gateway, {}).pop(hand.forward.header.eid, None)
-        self.local_deliveries.append(LocalDelivery(gateway, hand.forward, hand.is_late))
-        if hand.forward.retain and hand.is_entry:
-            self.retained.setdefault(gateway, {})[hand.forward.topic] = hand.forward
+    def deliver_local(self, gateway: str, delivery: DeliverEvent) -> None:
+        """Deliver an event to local clients."""
+        self.reorder_buffers.get(gateway, {}).pop(delivery.forward.header.eid, None)
+        self.local_deliveries.append(LocalDelivery(gateway, delivery.forward, delivery.is_late))
+        if delivery.forward.retain and delivery.is_entry:
+            self.retained.setdefault(gateway, {})[delivery.forward.topic] = delivery.forward
 
     def send(self, sender: str, peer: str, message: Message) -> None:
-        """A message goes out."""
+        """Send a message, or queue it if the link is down."""
         self.sent.append((sender, peer, message))
         if (sender, peer) in self.lossy_links:
             return
@@ -233,11 +235,11 @@ class Federation:
             assert event_of(message) is not None, f"{sender} said {message} to {peer}, whose link is down"
             self.outboxes.setdefault((sender, peer), []).append(message)
 
-    def _answer(self, gateway: str, request: int, interest: Interest) -> None:
+    def _answer_retained(self, gateway: str, request: int, interest: Interest) -> None:
         for topic, forward in self.retained.get(gateway, {}).items():
             if interest.topic_filter.matches(topic):
                 self.perform(gateway, self.peers[gateway].answer_retained(request, forward, self.now))
 
-    def _started(self, name: str) -> FederationRouter:
+    def _new_router(self, name: str) -> FederationRouter:
         boot = self.boots[name]
         return FederationRouter(self.topology, name, self.options, boot=boot, first=boot * 1_000)

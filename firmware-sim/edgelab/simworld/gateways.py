@@ -1,4 +1,4 @@
-"""Gateways of a federation as a whole, on virtual time: clients on lines, journals on disks, links over roads."""
+"""Complete gateways of a federation on virtual time: clients on lines, journals on disks, links over network paths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROAD = RoadConditions()
 
 
 class SimulatedGateway(SimulatedBroker):
-    """One gateway. `roads` and `others` say how its peers are reached."""
+    """One gateway. `roads` and `others` are the paths to its peers, and the peers."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class SimulatedGateway(SimulatedBroker):
         name: str,
         *,
         store: SimulatedStore | None = None,
-        ways: FederationOptions = DEFAULT_OPTIONS,
+        federation_options: FederationOptions = DEFAULT_OPTIONS,
         is_logged: bool = False,
         **others: Any,
     ) -> None:
-        """*is_logged*: each run has a delivery log. *others*: what `SimulatedBroker` takes besides."""
+        """*is_logged*: each run has a delivery log. *others*: further arguments of `SimulatedBroker`."""
         self.name = name
         self.roads: dict[str, Road] = {}
         self.others: dict[str, SimulatedGateway] = {}
@@ -45,7 +45,7 @@ class SimulatedGateway(SimulatedBroker):
         self.records_sent = 0
         self.bytes_sent = 0
         self._topology = topology
-        self._ways = ways
+        self._federation_options = federation_options
         self._is_logged = is_logged
         self._log_head = b""
         super().__init__(simulation, store=store, **others)
@@ -57,11 +57,11 @@ class SimulatedGateway(SimulatedBroker):
         store = self.simulation.random.randbytes(8) if journal is None else journal.store[:8]
         links = None if stored is None else stored.links
         run, now = self._new_run(store), self.simulation.now
-        self.overlay = join(self.frontend, self._topology, self.name, run, now, links, self._ways)
+        self.overlay = join(self.frontend, self._topology, self.name, run, now, links, self._federation_options)
 
     def _new_run(self, store: bytes) -> BootIdentity:
-        chance = self.simulation.random
-        return BootIdentity(chance.randbytes(8), store, chance.random)
+        random = self.simulation.random
+        return BootIdentity(random.randbytes(8), store, random.random)
 
     def _start(self) -> None:
         if self._is_logged:
@@ -72,36 +72,36 @@ class SimulatedGateway(SimulatedBroker):
         self._plan_turn()
 
     def power_off(self, is_power_cut: bool = True) -> None:
-        """The power fails, or the process dies. With a power cut, peers hear nothing of it."""
+        """Cut the power, or kill the process. After a power cut, peers are not notified."""
         for plug in list(self.plugs.values()):
             plug.disconnect(is_power_cut)
         self.plugs.clear()
         super().power_off(is_power_cut)
 
     def change_topology(self, topology: Topology) -> None:
-        """Go over to *topology* while it runs."""
+        """Change to *topology* while the gateway runs."""
         self._topology = topology
         self.overlay.drain(self.simulation.now)
         self._flush()
         self.overlay.stop(self.simulation.now, TOPOLOGY_CHANGE)
         self._flush()
         run = self._new_run(self.overlay.links.identity.store)
-        self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._ways)
+        self.overlay = rejoin(self.frontend, topology, run, self.simulation.now, self._federation_options)
         self._plan_turn()
 
     def closed_log(self) -> bytes:
-        """Say good-bye to everybody and close the books: the delivery log of this run. It must be logged."""
+        """Disconnect all clients, close the ledger, and return the delivery log of this run, which must be logged."""
         self.stop()
         assert self._log is not None
         return self._log_head + b"".join(self._log.take(self.simulation.now, closing=True))
 
     @property
     def waiting(self) -> int:
-        """Copies for peers that are not delivered."""
+        """Return the number of undelivered copies for peers."""
         return sum(len(link.outbox.events()) for link in self.overlay.links)
 
     def wire_to(self, peer: str) -> Wire | None:
-        """The connection with *peer*, as this end sees it."""
+        """Return the connection with *peer*, as this end sees it."""
         stream = self.overlay.links[peer].connection
         plug = None if stream is None else self.plugs.get(stream)
         return None if plug is None else plug.wire
@@ -109,7 +109,7 @@ class SimulatedGateway(SimulatedBroker):
     # -- peers ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Something came from a peer."""
+        """Plan a turn after input from a peer."""
         self._plan_turn()
 
     def _flush(self) -> None:
@@ -133,13 +133,13 @@ class SimulatedGateway(SimulatedBroker):
         return plug
 
     def _dialled(self, peer: str, run: int, wire: Wire) -> WireEnd:
-        if run != self.runs or self.is_off:  # who dialled is no more
+        if run != self.runs or self.is_off:  # the run that dialled has ended
             wire.close(0)
             return NOBODY
         return self._plug(wire, 0, self.overlay.dialled(peer, self.simulation.now))
 
     def answer(self, wire: Wire) -> GatewayEnd | None:
-        """A peer dials. None: nobody is there."""
+        """Accept a connection of a peer. None: the gateway is off."""
         if self.is_off:
             return None
         return self._plug(wire, 1, self.overlay.accepted(self.simulation.now))
@@ -151,7 +151,7 @@ class SimulatedGateway(SimulatedBroker):
 
 
 class SimulatedGateways:
-    """All gateways of *topology*, with a road between every two that are peers."""
+    """All gateways of *topology*, with a path between every two that are peers."""
 
     def __init__(
         self,
@@ -162,18 +162,18 @@ class SimulatedGateways:
         is_stored: bool = False,
         **others: Any,
     ) -> None:
-        """*is_stored*: each has a disk. *others*: what each gateway takes besides."""
+        """*is_stored*: each has a disk. *others*: further arguments of each gateway."""
         self.simulation = simulation
         self.topology = topology
         self.by_name: dict[str, SimulatedGateway] = {}
         self.roads: dict[frozenset[str], Road] = {}
-        self._surface = road_conditions
+        self._road_conditions = road_conditions
         self._is_stored = is_stored
         self._others = others
         self._build(topology)
 
     def _build(self, topology: Topology) -> None:
-        """The gateways, and the roads, that are not there yet."""
+        """Create the gateways and the paths that are missing."""
         simulation = self.simulation
         for name in (one.name for one in topology.gateways if one.name not in self.by_name):
             store = SimulatedStore(simulation) if self._is_stored else None
@@ -181,11 +181,11 @@ class SimulatedGateways:
         for gateway in self:
             gateway.others = self.by_name
             for peer in topology.gateway(gateway.name).peers():
-                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, self._surface))
+                road = self.roads.setdefault(frozenset((gateway.name, peer)), Road(simulation, self._road_conditions))
                 gateway.roads[peer] = road
 
     def grow(self, topology: Topology) -> None:
-        """Let there be the gateways of *topology*, too. Those of before do not know it yet."""
+        """Create the gateways of *topology* that are missing. The existing ones do not know it yet."""
         self.topology = topology
         self._build(topology)
 
@@ -196,11 +196,11 @@ class SimulatedGateways:
         return self.by_name[name]
 
     def road(self, one: str, other: str) -> Road:
-        """What lies between two peers."""
+        """Return the path between two peers."""
         return self.roads[frozenset((one, other))]
 
     def wait_for_links(self, within: Duration = 2 * SECOND) -> None:
-        """Let all links come up. Raises AssertionError: one did not."""
+        """Wait until all links are up. Raises AssertionError if one is not."""
         self.simulation.run_until(self.simulation.now + within)
         for gateway in self:
             for link in gateway.overlay.links:

@@ -40,28 +40,28 @@ from edgelab.simworld.simulation import Simulation
 
 
 def nothing() -> None:
-    """What is done where nobody listens."""
+    """Do nothing, where no callback is given."""
 
 
 class DiskWorker:
-    """Takes what is due from a journal, does it on a disk, and tells the journal when that is over.
+    """Takes work from a journal when it is due, executes it on a disk, and reports the end to the journal.
 
-    Call `look` after everything that may have appended something. `told` is called when a work is over.
+    Call `poll` after everything that may have appended records. `on_done` is called after each piece of work.
     """
 
     def __init__(
-        self, simulation: Simulation, journal: Journal, disk: Disk, told: Callable[[], None] = nothing
+        self, simulation: Simulation, journal: Journal, disk: Disk, on_done: Callable[[], None] = nothing
     ) -> None:
         self.simulation = simulation
         self.journal = journal
         self.disk = disk
         self.is_stopped = False
-        """The process died: nothing is taken any more, and nobody is told."""
-        self._told = told
+        """The process was killed: no work is taken any more, and nothing is reported."""
+        self._on_done = on_done
         self._planned: Instant | None = None
 
-    def look(self) -> None:
-        """See what is due, now or later."""
+    def poll(self) -> None:
+        """Take the work that is due, or set a timer for it."""
         if self.is_stopped:
             return
         now, due = self.simulation.now, self.journal.due()
@@ -70,26 +70,26 @@ class DiskWorker:
         if due > now:
             if self._planned is None or due < self._planned:
                 self._planned = due
-                self.simulation.at(due, self._ring)
+                self.simulation.at(due, self._on_timer)
             return
         work = self.journal.next_work(now)
         if work is not None:
-            self._go_on(work, 0)
+            self._continue(work, 0)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         if self._planned is not None and self._planned <= self.simulation.now:
             self._planned = None
-        self.look()
+        self.poll()
 
-    def _go_on(self, work: DiskWork, index: int) -> None:
-        """Do the operation *index* of *work* when its time is over, and then the next."""
+    def _continue(self, work: DiskWork, index: int) -> None:
+        """Execute the operation *index* of *work* when its duration is over, and then the next."""
         if self.is_stopped:
             return
         if index == len(work.operations):
             self._end(work, "")
         else:
-            took = self.disk.time_for(work.operations[index])
-            self.simulation.after(took, lambda: self._do(work, index))
+            duration = self.disk.time_for(work.operations[index])
+            self.simulation.after(duration, lambda: self._do(work, index))
 
     def _do(self, work: DiskWork, index: int) -> None:
         if self.is_stopped:
@@ -99,7 +99,7 @@ class DiskWorker:
         except DiskFailed as error:
             self._end(work, str(error))
         else:
-            self._go_on(work, index + 1)
+            self._continue(work, index + 1)
 
     def _end(self, work: DiskWork, reason: str) -> None:
         self.journal.space.disk_bytes = self.disk.bytes_left
@@ -107,35 +107,35 @@ class DiskWorker:
             self.journal.failed(work, reason, self.simulation.now)
         else:
             self.journal.done(work, self.simulation.now)
-        self._told()
-        self.look()
+        self._on_done()
+        self.poll()
 
 
 OPTIONS: Final = JournalOptions(segment_bytes=16 * KIB, snapshot_min_bytes=16 * KIB, bytes_max=64 * MIB)
 """Small, so that segments and snapshots change often."""
 KEPT: Final = Struct(">BII")
-"""A record of this gateway's own: kind, publisher, sequence."""
+"""A record of this gateway itself: kind, publisher, sequence."""
 KEPT_KIND: Final = 0x7F
 WALL: Final = 1_800_000_000_000_000
-"""The wall clock when virtual time begins."""
+"""The wall clock at the start of virtual time."""
 Eid = tuple[int, int]
 
 
 class WireHolder(Protocol):
-    """Who holds ends of wires."""
+    """The owner of ends of connections."""
 
     simulation: Simulation
     plugs: dict[LinkConnection, GatewayEnd]
-    """By the stream that each holds."""
+    """The ends by their link connections."""
     records_sent: int
     bytes_sent: int
 
     def turn(self) -> None:
-        """Something came."""
+        """Process what has arrived."""
 
 
 class GatewayEnd:
-    """A gateway's end of one wire."""
+    """A gateway's end of one connection."""
 
     def __init__(self, gateway: WireHolder, wire: Wire, number: int, stream: LinkConnection) -> None:
         self._gateway = gateway
@@ -144,7 +144,7 @@ class GatewayEnd:
         self.stream = stream
 
     def data_received(self, chunk: bytes) -> None:
-        """Bytes came."""
+        """Feed the bytes to the link connection."""
         self.stream.feed(chunk, self._gateway.simulation.now)
         self._gateway.turn()
         while self.stream.has_more:
@@ -152,33 +152,33 @@ class GatewayEnd:
             self._gateway.turn()
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Continue to write: the buffer has space again."""
         if self.stream.paused:
             self.stream.paused = False
             self._gateway.turn()
 
     def connection_lost(self) -> None:
-        """The wire ended."""
+        """Report the end of the connection to the link."""
         self._gateway.plugs.pop(self.stream, None)
         self.stream.lost(self._gateway.simulation.now)
         self._gateway.turn()
 
     def flush(self) -> None:
-        """Write what there is, as far as there is room."""
+        """Write the output as far as the buffer has space."""
         lane = self.wire.lanes[self._number]
         stream, now = self.stream, self._gateway.simulation.now
-        room = lane.room
-        while room > 0 and (data := stream.flush(now, room)):
+        space = lane.room
+        while space > 0 and (data := stream.flush(now, space)):
             self._gateway.records_sent += 1
             self._gateway.bytes_sent += len(data)
             lane.write(data)
-            room = lane.room
-        stream.paused = room <= 0
+            space = lane.room
+        stream.paused = space <= 0
         if stream.is_over and not stream.out:
             self.disconnect()
 
     def disconnect(self, is_silent: bool = False) -> None:
-        """Let the wire go; *is_silent*: without a word."""
+        """Close the connection; *is_silent*: without notifying the peer."""
         self._gateway.plugs.pop(self.stream, None)
         if is_silent:
             self.wire.vanish(self._number)
@@ -187,10 +187,10 @@ class GatewayEnd:
 
 
 class LinkedGateway:
-    """One gateway. `roads` and `others` say how its peers are reached."""
+    """One gateway. `roads` and `others` are the paths to its peers, and the peers."""
 
     def __init__(
-        self, simulation: Simulation, name: str, numbers: Mapping[str, int], terms: LinkOptions = LAN_OPTIONS
+        self, simulation: Simulation, name: str, numbers: Mapping[str, int], options: LinkOptions = LAN_OPTIONS
     ) -> None:
         self.simulation = simulation
         self.name = name
@@ -198,25 +198,25 @@ class LinkedGateway:
         self.others: dict[str, LinkedGateway] = {}
         self.disk = Disk(simulation.random)
         self.kept: list[Eid] = []
-        """Numbered events that reached it, in order; after a crash, those that are on disk."""
+        """Numbered events that it received, in order; after a crash, those that are on disk."""
         self.reached: list[Message] = []
-        """Everything that reached it, numbered or not, in all its runs."""
+        """All messages that it received, numbered or not, in all its runs."""
         self.events: list[LinkEvent] = []
-        """What its links told besides messages, in this run."""
+        """Events of its links other than messages, in this run."""
         self.promised: set[Eid] = set()
-        """Events given to it by publishers that it has acknowledged: they are on disk."""
+        """Acknowledged events of its publishers: they are on disk."""
         self.records_sent = 0
         self.bytes_sent = 0
         self.is_off = False
         self.watch: Callable[[LinkedGateway], None] | None = None
         """Called after each turn: a checker."""
         self._numbers = numbers
-        self._terms = terms
+        self._options = options
         self.safe: set[Eid] = set()
         self.boot()
 
     def boot(self) -> None:
-        """Begin a run with what is on the disk."""
+        """Start a run with the content of the disk."""
         simulation, now = self.simulation, self.simulation.now
         stored = StoredLinks()
         kept: dict[Eid, int] = {}
@@ -225,28 +225,29 @@ class LinkedGateway:
             if not stored.apply(record):
                 kept[KEPT.unpack(record)[1:]] = lsn
 
-        found = recover(self.disk, apply)
-        store = b"" if found is None else found.store
-        store = store or simulation.random.randbytes(16)  # what was damaged may have been all that named it
+        report = recover(self.disk, apply)
+        store = b"" if report is None else report.store
+        # the damaged part may have been the only one with the journal's name
+        store = store or simulation.random.randbytes(16)
         skip = simulation.random.randrange(1 << 16)
         self.reserved = {peer: link.reserved for peer, link in stored.links.items()}
         """Peer -> the last number for it that is reserved on disk."""
         self._reserving: list[tuple[int, str, int]] = []
-        self.journal = Journal(store, OPTIONS, found, skip)
+        self.journal = Journal(store, OPTIONS, report, skip)
         self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
         self.kept = list(kept)
         self.known = set(kept)
         self.safe = {eid for eid, lsn in kept.items() if lsn <= self.journal.synced or eid in self.safe}
-        """Those of `kept` that are on disk. After a kill the last ones may be in the cache alone."""
+        """The events of `kept` that are on disk. After a kill the last ones may be in the cache alone."""
         self.again: list[Eid] = []
-        """Numbered events that its links gave it twice in this run."""
-        self._met: set[Eid] = set()
-        self._keeping = [(lsn, eid) for eid, lsn in kept.items() if eid not in self.safe]
-        self._found = self.journal.lsn
-        self._has_met = False
+        """Numbered events that its links delivered twice in this run."""
+        self._received_eids: set[Eid] = set()
+        self._unsynced_events = [(lsn, eid) for eid, lsn in kept.items() if eid not in self.safe]
+        self._recovered_lsn = self.journal.lsn
+        self._has_started = False
         self.events = []
         self.plugs: dict[LinkConnection, GatewayEnd] = {}
-        self._waiting: list[tuple[int, Eid]] = []
+        self._unsynced_publications: list[tuple[int, Eid]] = []
         self._woken_at: Instant | None = None
         run = simulation.random.randbytes(8)
         peers = {peer: number for peer, number in self._numbers.items() if peer != self.name}
@@ -261,7 +262,7 @@ class LinkedGateway:
                     identity,
                     now,
                     simulation.random.random,
-                    self._terms,
+                    self._options,
                     self,
                     stored.links.get(peer),
                     WALL,
@@ -271,96 +272,96 @@ class LinkedGateway:
         )
 
     def start(self) -> None:
-        """Begin to dial, once all that was found is certain to be on the disk: peers are told of it."""
+        """Start to dial, once all recovered records are certainly on disk, because peers are told about them."""
         self.is_off = False
-        self._meet()
+        self._start_links()
         self.turn()
 
-    def _meet(self) -> None:
-        if not self._has_met and self.journal.synced >= self._found:
-            self._has_met = True
+    def _start_links(self) -> None:
+        if not self._has_started and self.journal.synced >= self._recovered_lsn:
+            self._has_started = True
             for link in self.links:
                 link.start(self.simulation.now)
 
     def crash(self, is_power_cut: bool) -> None:
-        """The process dies, or the machine does. Its peers may hear nothing of it: what to wires does is the road's."""
+        """Kill the process, or cut the power. The path decides what its peers notice."""
         self.is_off = True
         self.worker.is_stopped = True
-        before = self.disk
-        self.disk = before.crash() if is_power_cut else before.killed()
-        self.disk.sync_fails = before.sync_fails
+        old_disk = self.disk
+        self.disk = old_disk.crash() if is_power_cut else old_disk.killed()
+        self.disk.sync_fails = old_disk.sync_fails
         for plug in list(self.plugs.values()):
             plug.disconnect(is_power_cut)
 
     def append(self, record: bytes, waits: bool) -> int:
-        """The journal port of its links."""
+        """Append a record of its links to the journal."""
         lsn = self.journal.append(record, self.simulation.now)
         if record[0] == LinkRecordKind.RESERVED:
             self._reserving.append((lsn, *read_cbor(record[1:])))
         return lsn
 
     def lose_disk(self) -> None:
-        """While it is off it gets another disk, an empty one."""
-        before, self.disk = self.disk, Disk(self.simulation.random)
-        self.disk.sync_us, self.disk.sync_fails = before.sync_us, before.sync_fails
+        """Replace the disk by an empty one while the gateway is off."""
+        old_disk, self.disk = self.disk, Disk(self.simulation.random)
+        self.disk.sync_us, self.disk.sync_fails = old_disk.sync_us, old_disk.sync_fails
 
     # -- publishers and readers -----------------------------------------------------------------------------------
 
     def publish(self, peer: str, message: Message, service: TrafficClass = TrafficClass.LIVE) -> Cause:
-        """A publisher gives an event, or the routing a message, for *peer*."""
+        """Send an event of a publisher, or a message of the routing, to *peer*."""
         cause = self.links[peer].send(message, service, self.simulation.now)
         event = event_of(message)
         if cause is Cause.NONE and event is not None and event.qos:
-            self._waiting.append((self.journal.lsn, event.header.eid))
+            self._unsynced_publications.append((self.journal.lsn, event.header.eid))
         return cause
 
-    def _handle(self, messages: list[Message]) -> None:
+    def _handle_messages(self, messages: list[Message]) -> None:
         now = self.simulation.now
         for message in messages:
             event = event_of(message)
             if event is not None and event.qos:
-                if event.header.eid in self._met:
+                if event.header.eid in self._received_eids:
                     self.again.append(event.header.eid)
-                self._met.add(event.header.eid)
+                self._received_eids.add(event.header.eid)
                 if event.header.eid in self.known:
                     continue
                 self.known.add(event.header.eid)
                 self.kept.append(event.header.eid)
                 lsn = self.journal.append(KEPT.pack(KEPT_KIND, *event.header.eid), now)
-                self._keeping.append((lsn, event.header.eid))
+                self._unsynced_events.append((lsn, event.header.eid))
             self.reached.append(message)
 
     # -- turns ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """What a world does after something happened."""
+        """Process what has happened, and set the next timer."""
         if self.is_off:
             return
-        self._move()
+        self._process_events()
         while any(link.has_events for link in self.links):
-            self._move()
+            self._process_events()
         now = self.simulation.now
         if self.watch is not None:
             self.watch(self)
         due = min((due for link in self.links if (due := link.due()) is not None), default=None)
         if due is not None and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
             self._woken_at = max(due, now + 1)
-            self.simulation.at(self._woken_at, self._ring)
+            self.simulation.at(self._woken_at, self._on_timer)
 
-    def _move(self) -> None:
+    def _process_events(self) -> None:
         for link in self.links:
             for event in link.take_events():
-                self._take(link, event)
-        self._restate()
-        self.worker.look()
+                self._handle_event(link, event)
+        self._write_snapshot()
+        self.worker.poll()
         for stream, plug in list(self.plugs.items()):
             if stream in self.plugs:
                 plug.flush()
 
-    def _take(self, link: Link, event: LinkEvent) -> None:
+    def _handle_event(self, link: Link, event: LinkEvent) -> None:
         match event:
             case ReceiveEvent(_, messages):
-                self._handle(messages)
+                self._handle_messages(messages)
                 link.handled(self.simulation.now)
             case DialRequest(peer):
                 run = self.journal
@@ -380,12 +381,12 @@ class LinkedGateway:
 
     def _dialled(self, wire: Wire, link: Link, run: Journal) -> GatewayEnd:
         stream = link.dialled(self.simulation.now)
-        if run is not self.journal or self.is_off:  # who dialled is no more
+        if run is not self.journal or self.is_off:  # the run that dialled has ended
             stream.end("too late", self.simulation.now)
         return self._plug(wire, 0, stream)
 
     def _accept(self, wire: Wire) -> GatewayEnd | None:
-        is_there = self._has_met and not self.is_off
+        is_there = self._has_started and not self.is_off
         return self._plug(wire, 1, self.links.accept(self.simulation.now)) if is_there else None
 
     def _dial_failed(self, link: Link, run: Journal) -> None:
@@ -393,7 +394,7 @@ class LinkedGateway:
             link.dial_failed(self.simulation.now)
             self.turn()
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         if self.is_off:
             return
         for link in self.links:
@@ -404,18 +405,18 @@ class LinkedGateway:
 
     def _synced(self) -> None:
         lsn = self.journal.synced
-        while self._waiting and self._waiting[0][0] <= lsn:
-            self.promised.add(self._waiting.pop(0)[1])
-        while self._keeping and self._keeping[0][0] <= lsn:
-            self.safe.add(self._keeping.pop(0)[1])
+        while self._unsynced_publications and self._unsynced_publications[0][0] <= lsn:
+            self.promised.add(self._unsynced_publications.pop(0)[1])
+        while self._unsynced_events and self._unsynced_events[0][0] <= lsn:
+            self.safe.add(self._unsynced_events.pop(0)[1])
         while self._reserving and self._reserving[0][0] <= lsn:
             _, peer, self.reserved[peer] = self._reserving.pop(0)
-        self._meet()
+        self._start_links()
         for link in self.links:
             link.synced(lsn, self.simulation.now)
         self.simulation.after(0, self.turn)
 
-    def _restate(self) -> None:
+    def _write_snapshot(self) -> None:
         now = self.simulation.now
         if self.journal.wants_snapshot:
             self.journal.begin_snapshot(now)

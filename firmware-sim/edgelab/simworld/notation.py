@@ -1,6 +1,6 @@
-"""Packets as people write them: `PUBLISH t/1 qos=1 id=7 "payload"`. Transcripts are made of this.
+"""A text notation of packets: `PUBLISH t/1 qos=1 id=7 "payload"`. Transcripts are written in it.
 
-A packet is its kind, then words: bare ones (topic, payload), then `key=value`. What is not written has its default
+A packet is its kind, then words: bare ones (topic, payload), then `key=value`. A missing word has its default
 (`FIELDS`); properties are written by the short names of `PROPERTIES`, user properties as `user.name=value`.
 """
 
@@ -117,7 +117,7 @@ class PacketWord:
 
 
 def words(text: str) -> list[PacketWord]:
-    """*text* cut into words. Values in double quotes are JSON strings, in single quotes they are taken as they are."""
+    """Split *text* into words. Values in double quotes are JSON strings, in single quotes they are literal."""
     found: list[PacketWord] = []
     at = 0
     while at < len(text):
@@ -145,7 +145,7 @@ def _quoted(value: str) -> str:
 
 
 def _octets(text: str) -> bytes:
-    """`0x00ff` is two bytes; anything else is its UTF-8."""
+    """`0x00ff` is two bytes; any other text is its UTF-8."""
     return bytes.fromhex(text[2:]) if re.fullmatch("0x([0-9a-f]{2})+", text) else text.encode()
 
 
@@ -174,7 +174,7 @@ def _text_of_numbers(numbers: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PacketField:
-    """How one attribute of a packet is written; key "" is a bare word."""
+    """The notation of one attribute of a packet; key "" is a bare word."""
 
     key: str
     attribute: str
@@ -239,14 +239,14 @@ FIELDS: Final[dict[type[Any], tuple[PacketField, ...]]] = {
     Disconnect: (_REASON,),
     Auth: (_REASON,),
 }
-"""What each packet is written with, in this order."""
+"""The fields of each packet, in the order of writing."""
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
 def read_packet(text: str) -> Packet:
-    """The packet *text* says. A packet identifier that is not written is 0. Raises NotationInvalid."""
+    """Return the packet of *text*. A missing packet identifier is 0. Raises NotationInvalid."""
     name, _, rest = text.strip().partition(" ")
     kind = KINDS.get(name)
     if kind is None:
@@ -286,7 +286,7 @@ def _packet(kind: type[Packet], found: list[PacketWord]) -> Packet:
 
 
 def _values(kind: type[Any], found: list[PacketWord], prefix: str = "") -> dict[str, Any]:
-    """The arguments to make a *kind* with; properties that stand behind *prefix* are its properties."""
+    """Return the arguments of a *kind*; properties that begin with *prefix* are its properties."""
     values = {one.attribute: _EMPTY[one.attribute] for one in FIELDS[kind] if one.attribute in _EMPTY}
     bare = [one for one in FIELDS[kind] if not one.key]
     properties: dict[Property, Any] = {}
@@ -307,7 +307,7 @@ def _values(kind: type[Any], found: list[PacketWord], prefix: str = "") -> dict[
     return values | {"properties": properties} if properties else values
 
 
-# What a packet cannot be made without and a line need not state.
+# Arguments that the constructor requires and a line may omit.
 _EMPTY: Final[dict[str, Any]] = {"packet_id": 0, "client_id": "", "reasons": [], "topic": "", "payload": b""}
 
 
@@ -327,7 +327,7 @@ def _property(key: Property, text: str) -> int | str | bytes | list[int]:
 
 
 def show_packet(packet: Packet) -> str:
-    """*packet* as a line of a transcript says it: everything that is not at its default."""
+    """Return *packet* as a line of a transcript: all attributes that differ from their defaults."""
     shown = [type(packet).__name__.upper(), *_shown(packet)]
     if isinstance(packet, Subscribe):
         for option in packet.subscriptions:
@@ -365,6 +365,6 @@ def _shown_property(value: int | str | bytes | list[int]) -> str:
 
 
 def default_of(kind: type[Any], attribute: str) -> Any:
-    """What *attribute* of a *kind* is if a line does not state it."""
+    """Return the value of *attribute* of a *kind* that a line does not contain."""
     found = next(one for one in fields(kind) if one.name == attribute)
     return _EMPTY.get(attribute) if found.default is MISSING else found.default

@@ -1,4 +1,4 @@
-"""A client with a mind: keeps its session, answers as the standard demands, remembers what it said and heard."""
+"""A complete client: keeps its session, answers as the standard demands, and records all messages."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.client import SimulatedClient
 from edgelab.simworld.conditions import LineConditions
 
-WINDOW: Final = 20  # messages a participant has on their way at most; well below what the broker announces
+WINDOW: Final = 20  # most messages of a participant in flight; well below the maximum that the broker announces
 SESSION_S: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedMessage:
-    """A message a participant handed to its client, not necessarily sent; or a will."""
+    """A message that a participant passed to its client, possibly unsent; or a will."""
 
     publisher: str
     topic: str
@@ -46,12 +46,12 @@ class PublishedMessage:
     retain: bool = False
     at: Instant = 0
     expiry_s: int = 0
-    """After so long nobody is to be given it any more; 0: it does not expire."""
+    """The time after which it must not be delivered any more; 0: it does not expire."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message a participant's application got, in the order of arrival."""
+    """A message that a participant's application received, in the order of arrival."""
 
     subscriber: str
     topic: str
@@ -59,14 +59,14 @@ class ReceivedMessage:
     qos: int
     at: Instant
     is_retained: bool = False
-    """It was a retained message."""
+    """Whether it was a retained message."""
     is_duplicate: bool = False
-    """It says that it may have been sent before."""
+    """Whether DUP was set."""
 
 
 @dataclass(slots=True)
 class OutgoingMessage:
-    """A QoS 1 or 2 message on its way to the broker; `released`: PUBREC came."""
+    """A QoS 1 or 2 message on its way to the broker; `released`: PUBREC was received."""
 
     publish: Publish
     released: bool = False
@@ -74,14 +74,14 @@ class OutgoingMessage:
 
 @dataclass(slots=True)
 class ClientSession:
-    """What the client side of a session holds (MQTT 5.0 section 4.1)."""
+    """The client's part of a session (MQTT 5.0 section 4.1)."""
 
     outgoing: dict[int, OutgoingMessage] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
 
 
 class Participant:
-    """One device: connects (and, if its session is `kept`, resumes), publishes, subscribes, acknowledges."""
+    """One device: connects (and, if its session is `kept`, resumes it), publishes, subscribes, acknowledges."""
 
     def __init__(
         self,
@@ -99,48 +99,48 @@ class Participant:
         self.requested: set[str] = set()
         """Every topic filter it ever subscribed to, as written."""
         self.granted: set[str] = set()
-        """Those that were granted, once at least."""
+        """The filters that were granted at least once."""
         self.subscribed: set[str] = set()
-        """Those that were granted in this session and not given up."""
+        """The filters that were granted in this session and not unsubscribed."""
         self.refused: set[bytes] = set()
-        """The payloads of messages that the broker refused: nobody was promised them."""
+        """The payloads of messages that the broker refused."""
         self.acknowledged: dict[bytes, Instant] = {}
-        """Payload -> when PUBACK or the first PUBREC came."""
+        """Payload -> the time of PUBACK or of the first PUBREC."""
         self.republished: set[bytes] = set()
-        """The payloads of messages that it sent more than once, for want of an acknowledgement."""
+        """The payloads of messages that it sent more than once, because an acknowledgement was missing."""
         self.most_received = 0
-        """So many QoS 2 messages were on their way to it at once, at most."""
+        """The most QoS 2 messages that were on their way to it at one time."""
         self.wills: list[PublishedMessage] = []
-        """What the broker was to publish for it, one for each connection."""
+        """The wills, one for each connection."""
         self.new_will: Callable[[], Will] | None = None
-        """Makes a will for each connection."""
-        self._asking: dict[int, str] = {}
+        """Returns a will for each connection."""
+        self._pending_subscriptions: dict[int, str] = {}
         self.sessions_lost = 0
         self._simulation = broker.simulation
         self._dialect = dialect
         self._receive_maximum = receive_maximum
-        self._memory = ClientSession()
+        self._session = ClientSession()
         self._last_id = 0
         self._is_ready = False
         self.client = SimulatedClient(name, broker, conditions, self._on_packet)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the broker has let it in, and its line is open as far as it knows."""
+        """Return whether the broker has accepted it, and its line is open as far as it knows."""
         return self._is_ready and self.client.is_connected
 
     def pending_payload(self, packet_id: int) -> bytes | None:
-        """The payload of the message that an acknowledgement of *packet_id* would be for."""
-        unfinished = self._memory.outgoing.get(packet_id)
+        """Return the payload of the message that an acknowledgement of *packet_id* would complete."""
+        unfinished = self._session.outgoing.get(packet_id)
         return None if unfinished is None else unfinished.publish.payload
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is connected and waits for nothing."""
-        return self._is_ready and not self._memory.outgoing
+        """Return whether it is connected and waits for no acknowledgement."""
+        return self._is_ready and not self._session.outgoing
 
     def connect(self) -> None:
-        """Open a line, or another one if there is one."""
+        """Open a new line, and abandon an open one."""
         self._is_ready = False
         self.client.abandon()
         properties = {}
@@ -157,35 +157,35 @@ class Participant:
         self.client.send(connect)
 
     def cut(self) -> None:
-        """Lose the line."""
+        """Break the line."""
         self._is_ready = False
         self.client.cut()
 
     def disconnect(self) -> None:
-        """Say good-bye: what the broker was to publish for it is void."""
+        """Send DISCONNECT, so that the will is not published."""
         self._is_ready = False
         self.client.send(Disconnect())
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False, expiry_s: int = 0) -> bool:
-        """Send a message; one with *expiry_s* expires. False if there is no connection, or no room in the window."""
-        if not self._is_ready or not self.client.is_connected or len(self._memory.outgoing) >= WINDOW:
+        """Send a message; one with *expiry_s* expires. Returns False without a connection, or if the window is full."""
+        if not self._is_ready or not self.client.is_connected or len(self._session.outgoing) >= WINDOW:
             return False
         properties: Properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry_s} if expiry_s else {}
         publish = Publish(topic, payload, qos, retain, properties=properties)
         if qos:
             publish.packet_id = self._next_id()
-            self._memory.outgoing[publish.packet_id] = OutgoingMessage(publish)
+            self._session.outgoing[publish.packet_id] = OutgoingMessage(publish)
         self.published.append(PublishedMessage(self.name, topic, payload, qos, retain, self._simulation.now, expiry_s))
         self.client.send(publish)
         return True
 
     def subscribe(self, topic_filter: str, qos: int) -> bool:
-        """Ask for *topic_filter*. False if there is no connection."""
+        """Subscribe to *topic_filter*. Returns False without a connection."""
         if not self._is_ready or not self.client.is_connected:
             return False
         self.requested.add(topic_filter)
         packet_id = self._next_id()
-        self._asking[packet_id] = topic_filter
+        self._pending_subscriptions[packet_id] = topic_filter
         self.client.send(Subscribe(packet_id, [SubscriptionOption(topic_filter, qos)]))
         return True
 
@@ -200,28 +200,28 @@ class Participant:
         return self._last_id
 
     def _on_packet(self, packet: Packet) -> None:
-        memory = self._memory
+        session = self._session
         match packet:
             case ConnAck():
                 self._on_connack(packet)
             case Publish():
                 self._on_publish(packet)
             case PubRel(packet_id):
-                memory.received.discard(packet_id)
+                session.received.discard(packet_id)
                 self.client.send(PubComp(packet_id))
             case SubAck(packet_id, [reason]):
                 if reason < FAILURE:
-                    self.granted.add(self._asking[packet_id])
-                    self.subscribed.add(self._asking[packet_id])
+                    self.granted.add(self._pending_subscriptions[packet_id])
+                    self.subscribed.add(self._pending_subscriptions[packet_id])
             case PubAck(packet_id, reason) | PubRec(packet_id, reason) if reason >= FAILURE:
-                if packet_id in memory.outgoing:
-                    self.refused.add(memory.outgoing.pop(packet_id).publish.payload)
+                if packet_id in session.outgoing:
+                    self.refused.add(session.outgoing.pop(packet_id).publish.payload)
             case PubAck(packet_id) | PubComp(packet_id):
-                unfinished = memory.outgoing.pop(packet_id, None)
+                unfinished = session.outgoing.pop(packet_id, None)
                 if unfinished is not None:
                     self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
             case PubRec(packet_id):
-                unfinished = memory.outgoing.get(packet_id)
+                unfinished = session.outgoing.get(packet_id)
                 if unfinished is not None:
                     unfinished.released = True
                     self.acknowledged.setdefault(unfinished.publish.payload, self._simulation.now)
@@ -234,8 +234,8 @@ class Participant:
         if not connack.session_present:
             self.sessions_lost += 1
             self.subscribed.clear()
-            self._memory = ClientSession()
-        for packet_id, unfinished in self._memory.outgoing.items():
+            self._session = ClientSession()
+        for packet_id, unfinished in self._session.outgoing.items():
             if unfinished.released:
                 self.client.send(PubRel(packet_id))
             else:
@@ -244,7 +244,7 @@ class Participant:
 
     def _on_publish(self, publish: Publish) -> None:
         packet_id = publish.packet_id
-        if publish.qos < 2 or packet_id not in self._memory.received:
+        if publish.qos < 2 or packet_id not in self._session.received:
             now = self._simulation.now
             self.received.append(
                 ReceivedMessage(
@@ -254,6 +254,6 @@ class Participant:
         if publish.qos == 1:
             self.client.send(PubAck(packet_id))
         elif publish.qos == 2:
-            self._memory.received.add(packet_id)
-            self.most_received = max(self.most_received, len(self._memory.received))
+            self._session.received.add(packet_id)
+            self.most_received = max(self.most_received, len(self._session.received))
             self.client.send(PubRec(packet_id))

@@ -1,9 +1,10 @@
-"""Roads between gateways on virtual time: connections with delay and a rate, which break, fall silent, and come back.
+"""Network paths between gateways on virtual time: TCP connections with delay and rate, which break, fall silent, and
+recover.
 
-A road is what lies between two gateways; a wire is one connection over it, and what TCP is: bytes arrive in order and
-none is missing until it ends. A *cut* road ends its wires, and what was on the way is lost. A *silent* one lets nothing
-pass, in both directions or in one, and tells nobody: bytes wait as TCP's retransmissions do, and go on if the road
-speaks again while both ends still hold the wire.
+A road is the path between two gateways; a wire is one TCP connection over it: bytes arrive in order and none is missing
+until it ends. A *cut* road ends its wires, and bytes in transit are lost. A *silent* one passes nothing, in both
+directions or in one, without an error: bytes wait as in TCP's retransmissions, and continue if the road recovers while
+both ends still hold the wire.
 """
 
 from __future__ import annotations
@@ -18,52 +19,52 @@ from edgebroker.limits import KIB
 from edgelab.simworld.simulation import Simulation
 
 CONNECT_TIMEOUT: Final[Duration] = 10 * SECOND
-"""How long an end tries to connect over a silent road."""
+"""The time-out of a connection attempt over a silent road."""
 SEGMENT_BYTES: Final = 1_460
-"""What TCP sends at once over Ethernet."""
+"""The segment size of TCP over Ethernet."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoadConditions:
-    """What a road is made of."""
+    """The properties of a road."""
 
     delay: tuple[Duration, Duration] = (MILLISECOND, MILLISECOND)
-    """How long a piece travels, at least and at most."""
+    """The shortest and the longest delay of a piece."""
     bytes_per_s: int = 0
-    """0: at once."""
+    """The rate; 0: unlimited."""
     buffer_bytes: int = 64 * KIB
-    """What an end takes before it says stop."""
+    """The bytes that an end buffers before it pauses the writer."""
 
 
 class WireEnd(Protocol):
-    """Who holds one end of a wire."""
+    """The owner of one end of a wire."""
 
     def data_received(self, chunk: bytes) -> None:
-        """Bytes came."""
+        """Called with bytes that have arrived."""
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Called when the buffer has space again."""
 
     def connection_lost(self) -> None:
-        """The wire ended, and it was not this end that ended it."""
+        """Called when the wire has ended, unless this end closed it."""
 
 
 class ClosedEnd:
-    """The end of a wire whose holder is no more."""
+    """The end of a wire whose owner no longer exists."""
 
     def data_received(self, chunk: bytes) -> None:
-        """In vain."""
+        """Discard the bytes."""
 
     def resume_writing(self) -> None:
-        """In vain."""
+        """Do nothing."""
 
     def connection_lost(self) -> None:
-        """It was lost before."""
+        """Do nothing: it was lost before."""
 
 
 NOBODY: Final = ClosedEnd()
 Plugging: TypeAlias = Callable[["Wire"], WireEnd | None]
-"""Who takes an end of a new wire; None: nobody is there."""
+"""Returns the owner of an end of a new wire; None: there is no listener."""
 
 
 class WireLane:
@@ -76,16 +77,16 @@ class WireLane:
         self._free_at: Instant = 0
         self._latest: Instant = 0
         self.bytes = 0
-        """Written and not yet arrived."""
+        """Bytes in transit."""
         self.is_ending = False
 
     @property
     def room(self) -> int:
-        """What may be written now."""
+        """Return the number of bytes that may be written now."""
         return 0 if self.is_ending else self._wire.road.conditions.buffer_bytes - self.bytes
 
     def write(self, chunk: bytes) -> None:
-        """Send *chunk* on its way; an empty one is the end."""
+        """Send *chunk*; an empty one is the end."""
         road = self._wire.road
         simulation, road_conditions = road.simulation, road.conditions
         self._free_at = max(self._free_at, simulation.now)
@@ -99,11 +100,11 @@ class WireLane:
             is_planned = bool(self._pieces) and arrives == self._latest
             self._latest = arrives
             self._pieces.append((arrives, piece))
-            if not is_planned:  # else it arrives with the piece before it
+            if not is_planned:  # otherwise it arrives with the piece before it
                 simulation.at(arrives, self.deliver)
 
     def deliver(self) -> None:
-        """Let arrive what is due, if the road speaks."""
+        """Deliver the pieces that are due, unless the road is silent."""
         wire = self._wire
         due: list[bytes] = []
         is_over = False
@@ -117,7 +118,7 @@ class WireLane:
             return
         chunk = b"".join(due)
         if wire.is_gone[1 - self._number]:
-            return  # nobody takes it: it stays in the buffer
+            return  # there is no receiver: it stays in the buffer
         self.bytes -= len(chunk)
         if not wire.is_open[1 - self._number]:
             wire.lose(self._number)
@@ -132,55 +133,55 @@ class WireLane:
 
 
 class Wire:
-    """One connection. End 0 dialled, end 1 was dialled."""
+    """One connection. End 0 dialled, end 1 accepted."""
 
     ends: tuple[WireEnd, WireEnd]
 
     def __init__(self, road: Road) -> None:
         self.road = road
         self.is_open = [True, True]
-        """Whether each end still holds it."""
+        """Whether the connection is open at each end."""
         self.is_gone = [False, False]
-        """Whether the machine at an end vanished: nobody answers there, not even that the wire is over."""
+        """Whether the machine at an end vanished: it no longer answers, not even with a reset."""
         self.lanes = (WireLane(self, 0), WireLane(self, 1))
 
     def close(self, number: int) -> None:
-        """One end lets go: what it wrote still arrives, then the other hears of it."""
+        """Close one end: its bytes still arrive, then the other end is notified."""
         if self.is_open[number]:
             self.is_open[number] = False
             self.lanes[number].is_ending = True
             self.lanes[number].write(b"")
 
     def vanish(self, number: int) -> None:
-        """The machine at one end is no more, and tells nobody."""
+        """Remove the machine at one end, without notifying the other."""
         self.is_open[number] = False
         self.is_gone[number] = True
 
     def lose(self, number: int) -> None:
-        """One end hears that the wire is over."""
+        """Notify one end that the wire has ended."""
         if self.is_open[number]:
             self.is_open[number] = False
             self.ends[number].connection_lost()
 
 
 class Road:
-    """What lies between two gateways."""
+    """The network path between two gateways."""
 
     def __init__(self, simulation: Simulation, road_conditions: RoadConditions) -> None:
         self.simulation = simulation
         self.conditions = road_conditions
         self.is_cut = False
-        """Nobody gets through, and is told so at once."""
+        """Whether connections are refused at once."""
         self.silent = [False, False]
-        """Nothing gets through that the dialling end writes, or the other; and nobody is told."""
+        """Whether bytes of the dialling end, and of the other, are held back without an error."""
         self.dials = 0
         self.bytes = [0, 0]
-        """What arrived that the dialling end wrote, and the other."""
+        """Delivered bytes of the dialling end, and of the other."""
         self._wires: list[Wire] = []
 
     @property
     def is_silent(self) -> bool:
-        """Whether no connection can be made: for that both have to hear."""
+        """Return whether no connection can be opened, which needs both directions."""
         return any(self.silent)
 
     @is_silent.setter
@@ -188,7 +189,7 @@ class Road:
         self.silent = [is_silent, is_silent]
 
     def connect(self, dialler: Callable[[Wire], WireEnd], listener: Plugging, failed: Callable[[], None]) -> None:
-        """Try to connect; both hear of the wire one delay later, or *failed* is called."""
+        """Try to connect; both ends receive the wire after one delay, or *failed* is called."""
         self.dials += 1
         simulation = self.simulation
         delay = simulation.random.randint(*self.conditions.delay)
@@ -212,26 +213,26 @@ class Road:
         wire.ends = (dialler(wire), other)
 
     def cut(self) -> None:
-        """Break every wire, and let none be made until `mend`."""
+        """End every wire, and refuse new ones until `mend`."""
         self.is_cut = True
         self.shake()
 
     def shake(self) -> None:
-        """Break every wire."""
+        """End every wire."""
         wires, self._wires = self._wires, []
         for wire in wires:
             for number in (0, 1):
                 wire.lose(number)
 
     def halve(self, number: int) -> None:
-        """Of every wire one end hears that it is over; the other holds on to it, and nobody answers there."""
+        """Notify one end of every wire that it has ended; the other keeps it open, without a peer."""
         wires, self._wires = self._wires, []
         for wire in wires:
             wire.is_gone[number] = True
             wire.lose(number)
 
     def mend(self) -> None:
-        """Neither cut nor silent any more: what waits goes on."""
+        """End a cut or a silence: bytes held back continue."""
         self.is_cut = False
         self.silent = [False, False]
         self._wires = [wire for wire in self._wires if any(wire.is_open)]

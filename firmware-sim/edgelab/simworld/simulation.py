@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, in an order that is the same in every run."""
+"""Virtual time: the order of all actions is the same in every run."""
 
 from __future__ import annotations
 
@@ -10,69 +10,69 @@ from typing import TypeAlias
 from edgebroker.instants import Duration, Instant
 
 Action: TypeAlias = Callable[[], None]
-"""Something that happens at an instant."""
-Look: TypeAlias = Callable[[], bool]
-"""Looks, between any two actions, whether its time has come; then it does what it is for, and says so."""
+"""Executed at an instant."""
+Probe: TypeAlias = Callable[[], bool]
+"""Called between any two actions; returns True when it has done its work and is no longer needed."""
 
 
 class Simulation:
-    """The clock and the chance of one simulated world.
+    """The clock and the random source of one simulation.
 
-    `now` moves only when something happens. What is due at the same instant happens in the order in which it was
-    planned, so a run depends on its seed alone.
+    `now` advances only with actions. Actions at the same instant are executed in the order in which they were planned,
+    so a run depends on its seed alone.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.random = Random(seed)
-        """The one source of chance; whoever draws from it elsewhere breaks repeatability."""
+        """The only source of random numbers; any other one breaks repeatability."""
         self.now: Instant = 0
         self.steps = 0
-        """How many actions have happened."""
+        """The number of executed actions."""
         self._heap: list[tuple[Instant, int, Action]] = []
         self._planned = 0
-        self._looking: list[Look] = []
+        self._probes: list[Probe] = []
 
     def after(self, delay: Duration, action: Action) -> None:
-        """Let *action* happen *delay* from now, which is not negative."""
+        """Plan *action* for *delay* from now, which is not negative."""
         self._planned += 1
         heapq.heappush(self._heap, (self.now + delay, self._planned, action))
 
     def at(self, when: Instant, action: Action) -> None:
-        """Let *action* happen at *when*, or now if that has passed."""
+        """Plan *action* for *when*, or for now if that has passed."""
         self._planned += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._planned, action))
 
-    def between(self, look: Look) -> None:
-        """Let *look* be asked after each action, in the same instant, until it says that its time has come."""
-        self._looking.append(look)
+    def between(self, probe: Probe) -> None:
+        """Call *probe* after each action, in the same instant, until it returns True."""
+        self._probes.append(probe)
 
     def step(self) -> bool:
-        """Let the next action happen. False if nothing is planned."""
+        """Execute the next action. Returns False if nothing is planned."""
         if not self._heap:
             return False
         self.now, _, action = heapq.heappop(self._heap)
         self.steps += 1
         action()
-        if self._looking:
-            self._look()
+        if self._probes:
+            self._run_probes()
         return True
 
-    def _look(self) -> None:
-        self._looking = [look for look in self._looking if not look()]
+    def _run_probes(self) -> None:
+        self._probes = [probe for probe in self._probes if not probe()]
 
     def run_until(self, when: Instant) -> None:
-        """Let everything happen that is due up to and at *when*, then be there."""
+        """Execute all actions up to and at *when*, and set the clock to *when*."""
         heap = self._heap
         while heap and heap[0][0] <= when:
             self.now, _, action = heapq.heappop(heap)
             self.steps += 1
             action()
-            if self._looking:
-                self._look()
+            if self._probes:
+                self._run_probes()
         self.now = max(self.now, when)
 
     def run_while(self, condition: Callable[[], bool]) -> None:
-        """Let things happen as long as *condition* holds and something is planned."""
+        """Execute actions as long as *condition* is true and something is planned."""
         while condition() and self.step():
             pass

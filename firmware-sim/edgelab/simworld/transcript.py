@@ -54,12 +54,12 @@ _WAIT: Final = re.compile(r"wait\s+(\d+)(ms|s|m|h)")
 
 
 class TranscriptDiffers(AssertionError):
-    """The broker did not do what the script says; the message is a diff of the script and of what happened."""
+    """The broker's packets differ from the script; the message is a diff of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPacket:
-    """What one client is to receive next."""
+    """The next packet that a client must receive."""
 
     name: str
     line: str
@@ -69,7 +69,7 @@ class ExpectedPacket:
 
     @classmethod
     def parse(cls, name: str, text: str) -> ExpectedPacket:
-        """Read what stands behind `name <`."""
+        """Parse the text after `name <`."""
         line = f"{name} < {text}"
         if text == "CLOSED":
             return cls(name, line, ENDED)
@@ -81,19 +81,19 @@ class ExpectedPacket:
         return cls(name, line, read_packet(text), frozenset(word.key for word in found), contained)
 
     def accepts(self, received: Packet | ConnectionEnd, dialect: Dialect) -> bool:
-        """Whether *received* is what is expected, as far as *dialect* can say it."""
+        """Return whether *received* is the expected packet, as far as *dialect* can express it."""
         what = self.what
         if isinstance(what, ConnectionEnd) or isinstance(received, ConnectionEnd) or type(what) is not type(received):
             return what is received
         for one in FIELDS[type(what)]:
             mine, theirs = getattr(what, one.attribute), getattr(received, one.attribute)
-            if one.key and one.key not in self.stated and self._goes_unsaid(one.attribute, theirs):
+            if one.key and one.key not in self.stated and self._is_default(one.attribute, theirs):
                 continue
             if mine != theirs and not self._means(one.attribute, mine, theirs, dialect):
                 return False
         return not dialect.has_properties or self._accepts_properties(received)
 
-    def _goes_unsaid(self, attribute: str, value: object) -> bool:
+    def _is_default(self, attribute: str, value: object) -> bool:
         if attribute == "reason":
             return isinstance(value, int) and value < FAILURE
         if attribute == "reasons":
@@ -101,7 +101,7 @@ class ExpectedPacket:
         return attribute == "packet_id" or value == default_of(type(self.what), attribute)
 
     def _means(self, attribute: str, mine: object, theirs: object, dialect: Dialect) -> bool:
-        """Whether *theirs* is all that *dialect* can say of *mine*."""
+        """Return whether *theirs* is all that *dialect* can express of *mine*."""
         if dialect.has_reasons:
             return False
         if isinstance(self.what, ConnAck) and attribute == "reason":
@@ -124,14 +124,14 @@ class ExpectedPacket:
 
 @dataclass(slots=True)
 class TranscriptStep:
-    """An action, and all that must have been received before the next one."""
+    """An action, and all packets that must have been received before the next one."""
 
     action: str
     expected: list[ExpectedPacket] = field(default_factory=list)
 
 
 def parse(script: str) -> list[TranscriptStep]:
-    """The steps of *script*. Raises NotationInvalid."""
+    """Return the steps of *script*. Raises NotationInvalid."""
     steps: list[TranscriptStep] = []
     for entry in _entries(script):
         match = _ENTRY.fullmatch(entry)
@@ -153,7 +153,7 @@ def _entries(script: str) -> Iterator[str]:
 
 
 class TranscriptPlayer:
-    """Plays transcripts against one broker. Clients live on between two `play`s."""
+    """Plays transcripts against one broker. Clients stay connected between two `play`s."""
 
     def __init__(self, broker: SimulatedBroker, dialect: Dialect = V5, conditions: LineConditions = FAIR) -> None:
         self.broker = broker
@@ -171,20 +171,20 @@ class TranscriptPlayer:
             written.append(step.action)
             happened.append(step.action)
             self._act(step.action)
-            received = {name: self._take(name, client) for name, client in self.clients.items()}
-            expected = [one for one in step.expected if self._can_be_said(one)]
+            received = {name: self._receive(name, client) for name, client in self.clients.items()}
+            expected = [one for one in step.expected if self._is_expressible(one)]
             written += [one.line for one in expected]
             happened += self._account(expected, received)
             if written != happened:
                 diff = unified_diff(written, happened, "the script", "what happened", lineterm="", n=100)
                 raise TranscriptDiffers("\n".join([f"in MQTT {self.dialect.version}:", *diff]))
 
-    def _can_be_said(self, expected: ExpectedPacket) -> bool:
+    def _is_expressible(self, expected: ExpectedPacket) -> bool:
         client = self.clients.get(expected.name)
         return not isinstance(expected.what, Disconnect) or client is None or client.dialect.has_reasons
 
     def _account(self, expected: list[ExpectedPacket], received: dict[str, list[Packet | ConnectionEnd]]) -> list[str]:
-        """What happened, in the words of the script where it was right."""
+        """Return the received packets, in the words of the script if they are as expected."""
         lines: list[str] = []
         for one in expected:
             queue = received.get(one.name, [])
@@ -207,7 +207,7 @@ class TranscriptPlayer:
                 return
             client = self._client(match["name"])
             if match["verb"]:
-                self._misbehave(client, match["verb"])
+                self._act_on_line(client, match["verb"])
             elif match["what"].startswith("0x"):
                 client.write(bytes.fromhex(match["what"][2:]))
             else:
@@ -221,7 +221,7 @@ class TranscriptPlayer:
         return self.clients[name]
 
     @staticmethod
-    def _misbehave(client: SimulatedClient, verb: str) -> None:
+    def _act_on_line(client: SimulatedClient, verb: str) -> None:
         if verb == "opens":
             client.open()
             return
@@ -230,15 +230,15 @@ class TranscriptPlayer:
             raise NotationInvalid(f"{client.name} {verb}, but has no connection")
         {"cut": line.cut, "leaves": line.leave, "stalls": line.stall, "reads": line.resume}[verb]()
 
-    def _take(self, name: str, client: SimulatedClient) -> list[Packet | ConnectionEnd]:
-        taken = client.receive()
+    def _receive(self, name: str, client: SimulatedClient) -> list[Packet | ConnectionEnd]:
+        received = client.receive()
         self._unanswered.setdefault(name, []).extend(
-            one for one in taken if isinstance(one, PubRec | PubRel) or (isinstance(one, Publish) and one.qos)
+            one for one in received if isinstance(one, PubRec | PubRel) or (isinstance(one, Publish) and one.qos)
         )
-        return taken
+        return received
 
     def _completed(self, client: SimulatedClient, text: str) -> Packet:
-        """The packet to send, with the identifier the script does not state."""
+        """Return the packet to send, with the identifier that the script omits."""
         if text.startswith("CONNECT"):
             text, dialect = self._version(text)
             connect = read_packet(text)
@@ -250,10 +250,10 @@ class TranscriptPlayer:
             return connect
         packet = read_packet(text)
         if isinstance(packet, PubAck | PubRec | PubRel | PubComp):
-            waiting = self._unanswered.setdefault(client.name, [])
-            for one in waiting:
+            unanswered = self._unanswered.setdefault(client.name, [])
+            for one in unanswered:
                 if _answers(packet, one) and packet.packet_id in (0, one.packet_id):
-                    waiting.remove(one)
+                    unanswered.remove(one)
                     return replace(packet, packet_id=one.packet_id)
         match packet:
             case Subscribe(packet_id=0) | Unsubscribe(packet_id=0) | Publish(packet_id=0, qos=1 | 2):
@@ -269,7 +269,7 @@ class TranscriptPlayer:
 
 
 def _properties(packet: Packet | ConnectionEnd) -> dict[Property, Any]:
-    """The properties; subscription identifiers are sorted, as their order means nothing."""
+    """Return the properties; subscription identifiers are sorted, because their order has no meaning."""
     properties = dict(getattr(packet, "properties", {}))
     if Property.SUBSCRIPTION_IDENTIFIER in properties:
         properties[Property.SUBSCRIPTION_IDENTIFIER] = sorted(properties[Property.SUBSCRIPTION_IDENTIFIER])
@@ -277,7 +277,7 @@ def _properties(packet: Packet | ConnectionEnd) -> dict[Property, Any]:
 
 
 def _answers(ack: Packet, received: Answerable) -> bool:
-    """Whether *ack* is what a client says to *received*."""
+    """Return whether *ack* is a client's reply to *received*."""
     match received:
         case Publish(qos=qos):
             return isinstance(ack, PubAck if qos == 1 else PubRec)
@@ -292,7 +292,7 @@ def _shown(received: Packet | ConnectionEnd) -> str:
 
 
 PAUSE: Final[Duration] = 100 * MILLISECOND
-"""After each action: a few hops of a millisecond, and a sync at each gateway."""
+"""Time after each action: a few hops of a millisecond, and a sync at each gateway."""
 
 
 class FederationPlayer(TranscriptPlayer):

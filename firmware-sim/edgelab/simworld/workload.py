@@ -1,4 +1,6 @@
-"""A random workload: devices on bad lines that publish, subscribe, vanish and come back. One seed, one run."""
+"""A random workload: devices on unreliable lines that publish, subscribe, disconnect and reconnect. One seed,
+one run.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from edgelab.simworld.simulation import Simulation
 from edgelab.simworld.store import SimulatedStore
 
 STEADY: Final = 3
-"""Devices that keep their sessions and their subscriptions: what they must hear is known exactly."""
+"""Devices that keep their sessions and their subscriptions: the messages they must receive are known exactly."""
 FICKLE: Final = 4
 """Devices that change their subscriptions; half of them keep no session."""
 TOPICS: Final = (
     *(f"site/{place}/{kind}" for place in ("north", "south") for kind in ("climate", "door", "power")),
-    "quiet/corner",  # which nobody asks for, or whose content no filter accepts
+    "quiet/corner",  # without a subscription, or with content that no filter accepts
 )
 
 GRANTED: Final[dict[str, int]] = {
@@ -35,18 +37,18 @@ GRANTED: Final[dict[str, int]] = {
     "$filter/place IN ('north', 'west') AND door = 'open'/site/+/door": 1,
     "$filter/place LIKE 'n%25'/#": 0,
 }
-"""What devices ask for, and the QoS at which they do."""
+"""The subscriptions of devices, and their QoS."""
 
 CRASHES: Final = 0.04
-"""The share of actions that are a failure of the broker's power."""
+"""The share of actions that cut the broker's power."""
 
 QUIET: Final = 1_000 * SECOND
-"""How long a run may take to come to rest: a queue of 1,000 QoS 2 messages, window 1, half a second each way."""
+"""The longest time until a run has settled: a queue of 1,000 QoS 2 messages, window 1, half a second each way."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """What a run came to."""
+    """The outcome of a run."""
 
     seed: int
     digest: str
@@ -58,36 +60,38 @@ class WorkloadOutcome:
 
 
 class Workload:
-    """One simulated world and its devices."""
+    """One simulation and its devices."""
 
     def __init__(
         self,
         seed: int,
-        terms: FrontendOptions | None = None,
+        options: FrontendOptions | None = None,
         log: DeliveryLog | None = None,
         is_stored: bool = False,
         disk_fails: float = 0.0,
     ) -> None:
-        """*is_stored*: the broker has a disk and its power fails now and then; *disk_fails*: so likely a sync does."""
+        """*is_stored*: the broker has a disk and its power is cut now and then; *disk_fails*: the probability that a
+        sync fails.
+        """
         self.simulation = Simulation(seed)
         self._disk_fails = disk_fails
         store = SimulatedStore(self.simulation) if is_stored else None
         if store is not None:
             store.disk.sync_fails, store.disk.write_fails = disk_fails, disk_fails / 4
-        self.broker = SimulatedBroker(self.simulation, terms, log, store=store)
+        self.broker = SimulatedBroker(self.simulation, options, log, store=store)
         self.steady = [self._participant(f"steady-{number}", kept=True) for number in range(STEADY)]
         self.fickle = [self._participant(f"fickle-{number}", kept=number % 2 == 0) for number in range(FICKLE)]
         self.everybody = self.steady + self.fickle
         self._numbers = 0
 
     def run(self, actions: int) -> WorkloadOutcome:
-        """Live through *actions*, let everything settle, and check the promises."""
+        """Execute *actions*, let everything settle, and check the promises."""
         self.live(actions)
         broken = list(self._settle())
         broken += unwanted(self.everybody)
         broken += doubled(self.everybody)
         if not self._disk_fails:
-            # A refusal may be lost on its way: then the client sends the message again, behind what came after it.
+            # A refusal may be lost on its way: then the client sends the message again, after later ones.
             broken += disordered(self.everybody, self.steady)
         broken += missed(self.everybody, self.steady, GRANTED)
         broken += unaccounted(self.broker, self.everybody)
@@ -101,17 +105,17 @@ class Workload:
         )
 
     def live(self, actions: int) -> None:
-        """Connect everybody, and let *actions* random things happen."""
+        """Connect all devices, and execute *actions* random actions."""
         chance = self.simulation.random
         for participant in self.everybody:
             participant.connect()
-        self._rest()
+        self._run_until_idle()
         for participant in self.everybody:
             for text in chance.sample(list(GRANTED), chance.randrange(1, 4)):
                 participant.subscribe(text, GRANTED[text])
-        self._rest()
+        self._run_until_idle()
         for _ in range(actions):
-            self._pass(round(chance.expovariate(1 / (20 * MILLISECOND))))
+            self._advance(round(chance.expovariate(1 / (20 * MILLISECOND))))
             self._act(chance.choice(self.everybody))
 
     def _participant(self, name: str, kept: bool) -> Participant:
@@ -131,7 +135,7 @@ class Workload:
                 self._publish(one)
         elif lot < 0.86:
             one.cut()
-            self._later(3 * SECOND, one)
+            self._reconnect_later(3 * SECOND, one)
         elif lot < 0.90:
             one.connect()
         elif lot < 0.94:
@@ -151,7 +155,7 @@ class Workload:
     def _crash(self) -> None:
         self.broker.crash(is_power_cut=self.simulation.random.random() < 0.7)
         for one in self.everybody:
-            self._later(SECOND, one)
+            self._reconnect_later(SECOND, one)
 
     def _publish(self, one: Participant) -> None:
         chance = self.simulation.random
@@ -163,28 +167,28 @@ class Workload:
         payload = f'{{"n":{self._numbers},"place":"{topic.split("/")[1]}",{reading}}}'
         one.publish(topic, payload.encode(), chance.randrange(3))
 
-    def _later(self, longest: Duration, one: Participant) -> None:
-        """Connect again within *longest*, unless that has happened by then."""
+    def _reconnect_later(self, longest: Duration, one: Participant) -> None:
+        """Connect again within *longest*, unless that has happened before."""
         delay = self.simulation.random.randrange(longest)
         self.simulation.after(delay, lambda: None if one.client.is_connected else one.connect())
 
-    def _pass(self, length: Duration) -> None:
+    def _advance(self, length: Duration) -> None:
         self.simulation.run_until(self.simulation.now + length)
 
-    def _rest(self) -> None:
-        """Until nothing is on its way."""
+    def _run_until_idle(self) -> None:
+        """Run until nothing is in transit."""
         self.simulation.run_while(lambda: self.broker.is_busy)
 
     def _settle(self) -> list[str]:
-        """Everybody comes back and gets what is due. What is wrong if that does not come to an end."""
-        self._pass(4 * SECOND)
+        """Reconnect all devices and deliver everything. Returns a violation if that does not end."""
+        self._advance(4 * SECOND)
         for participant in self.everybody:
             if not participant.client.is_connected:
                 participant.connect()
         end = self.simulation.now + QUIET
         while self.simulation.now < end:
-            self._pass(SECOND)
-            for participant in self.everybody:  # a broker whose disk fails may have sent it away again
+            self._advance(SECOND)
+            for participant in self.everybody:  # a broker whose disk fails may have disconnected it again
                 if not participant.client.is_connected:
                     participant.connect()
             if self.broker.ledger.queued == 0 and all(one.is_settled for one in self.everybody):

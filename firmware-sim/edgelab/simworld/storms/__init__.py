@@ -1,1 +1,1 @@
-"""Storms: federations drawn from a seed, a timetable of faults, and checkers that know everything."""
+"""Storms: random federations with a timetable of faults, and checks of all promises with full knowledge."""

@@ -1,4 +1,4 @@
-"""A device of a storm: what it is, as a value; and how it behaves while everything around it breaks."""
+"""A device of a storm: its properties as a value, and its behaviour during the faults."""
 
 from __future__ import annotations
 
@@ -26,83 +26,87 @@ GRANTED: Final[dict[str, int]] = {
     "$filter/n%3C30/hall/#": 2,
     "kept/#": 1,
 }
-"""What devices ask for, and the QoS at which they do."""
+"""The subscriptions of devices, and their QoS."""
 SHARED: Final[dict[str, int]] = {
     "$share/crew/#": 2,
     "$share/crew/+/climate": 1,
     "$share/crew/$filter/n BETWEEN 10 AND 60/hall/+": 2,
     "$share/crew/$filter/n%3E50/#": 1,
 }
-"""What a crew asks for (crew.py)."""
+"""The shared subscriptions of a crew, and their QoS."""
 QOS_ASKED: Final = GRANTED | SHARED
 TOPICS: Final = ("hall/climate", "hall/door", "yard/climate", "yard/door", "quiet")
 PLACES: Final = ("north", "south")
 MORE: Final = ("", ',"door":"open"', ',"door":null')
 PATIENCE: Final[Duration] = 3 * SECOND
-"""How long a device waits for CONNACK before it connects anew."""
+"""The time-out for CONNACK, after which a device connects again."""
 WINDOWS: Final = (1, 3, 20)
 QUICK_WINDOW: Final = 20
 QUICK_LINE: Final = 5 * MILLISECOND
 SLOWEST: Final = (MILLISECOND, 5 * MILLISECOND, 50 * MILLISECOND)
 PACE: Final = (150 * MILLISECOND, 600 * MILLISECOND)
-"""Twice as often would be twice the work for a storm."""
+"""Pauses between actions. With half of them a storm would take twice the time."""
 RETRIES: Final[Duration] = 60 * MILLISECOND
-"""How long it pauses, on average, while it is not let in: it is there again soon after its gateway, as devices are."""
+"""The mean pause between attempts to connect, so that devices reconnect soon after their gateway has started."""
 KEEPERS: Final = ("steady", "worker")
-"""Kinds that keep their session, and do not change what they ask for."""
+"""Kinds that keep their session, and do not change their subscriptions."""
 CHANGING: Final = ("fickle", "casual")
 CREW: Final = ("worker", "casual")
 BURSTS: Final = 0.08
-"""How often a device says several messages of one topic at once."""
+"""The probability that a device publishes several messages of one topic at once."""
 FAREWELLS: Final = 0.04
-"""How often a device with a will says good-bye, and comes back."""
+"""The probability that a device with a will disconnects and connects again."""
 HOLIDAYS: Final = 0.02
-"""How often a device that keeps its session leaves for longer: what it is to hear waits for it, or expires."""
+"""The probability that a device with a lasting session disconnects for longer: its messages are queued, or expire."""
 HOLIDAY: Final = (SECOND, 5 * SECOND)
 EXPIRES: Final = 0.2
-"""How many messages expire, of those that can: MQTT 5, not retained."""
+"""The share of messages that expire, of those that can: MQTT 5, not retained."""
 EXPIRY_S: Final = (1, 2)
 AWAY: Final[Duration] = 300 * MILLISECOND
-"""Its DISCONNECT is there before it connects again, which would end the old connection without one."""
+"""The pause after DISCONNECT, so that it arrives before the next CONNECT, which would end the old connection without
+one.
+"""
 BUFFER_BYTES: Final = 1_000
-"""What a line takes from a gateway before the device counts as slow: a few messages."""
+"""The bytes that a line buffers before the device counts as slow: a few messages."""
 CHOPPED: Final = 0.4
 WILLS: Final = 0.3
 RETAINED: Final = 0.15
 RETAINS: Final = 0.4
-"""How many devices retain, and then RETAINED of their messages."""
+"""The share of devices that publish retained messages; RETAINED is then the share of their messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class StormDevice:
-    """One device.
+    """The properties of one device.
 
-    A `steady` one keeps its session and its subscriptions, so what it must hear is known exactly; a `fickle` one
-    changes them, and a `talker` has none. A `worker` is steady but shares what it asks for, and a `casual` shares it
-    for a while. `is_kept`: whether its session outlives the connection.
+    A `steady` one keeps its session and its subscriptions, so the messages that it must receive are known exactly; a
+    `fickle` one changes its subscriptions, and a `talker` has none. A `worker` is steady but has shared subscriptions,
+    and a `casual` one has them for a while. `is_kept`: whether its session outlives the connection.
     """
 
     name: str
     kind: str
     home: str
-    """The gateway it connects to."""
+    """The gateway to which it connects."""
     is_v5: bool
     is_kept: bool
     window: int
     """Its Receive Maximum."""
     asks: tuple[str, ...]
     pace: Duration
-    """How long it pauses between two things it does, on average."""
+    """The mean pause between two actions."""
     slowest: Duration
-    """How long a piece travels on its line, at most."""
+    """The longest delay of a piece on its line."""
     is_chopped: bool
-    """Whether what it and its gateway write arrives in pieces that were cut anywhere."""
+    """Whether the bytes on its line arrive in pieces that are split anywhere."""
     has_will: bool
     retains: bool
 
     @property
     def is_quick(self) -> bool:
-        """Whether it takes messages faster than they are said, as far as it is up to its window and its line."""
+        """Return whether it receives messages faster than they are published, as far as its window and its line are
+        concerned.
+        """
         return self.window >= QUICK_WINDOW or (self.window > 1 and self.slowest <= QUICK_LINE)
 
     def __str__(self) -> str:
@@ -116,7 +120,7 @@ class StormDevice:
 
     @classmethod
     def draw(cls, kind: str, number: int, home: str, chance: Random) -> StormDevice:
-        """A device of *kind*; its name says which and where."""
+        """Draw a device of *kind*; its name contains the kind and the number."""
         is_kept = kind in KEEPERS or chance.random() < 0.6
         asks = () if kind == "talker" else tuple(chance.sample(list(GRANTED), chance.randint(1, 3)))
         return cls(
@@ -136,7 +140,7 @@ class StormDevice:
 
 
 class StormParticipant(Participant):
-    """A device at work. It has a source of chance of its own: what others do does not change what it does."""
+    """A running device. It has a random source of its own: its actions do not depend on other devices."""
 
     def __init__(self, device: StormDevice, home: SimulatedGateway, seed: int) -> None:
         dialect = V5 if device.is_v5 else V311
@@ -146,40 +150,43 @@ class StormParticipant(Participant):
         self.home = home
         self.chance = Random(f"{seed} {device.name}")
         self.is_resting = False
-        """It does nothing more by itself but stay connected."""
+        """It only stays connected, without actions of its own."""
         self.wanted = set(device.asks)
-        """What it subscribes to in each session."""
+        """The subscriptions that it makes in each session."""
         self.unsure_since: Instant | None = None
-        """When what its gateway had on disk was damaged: from then on, what it must hear is not known."""
+        """The time at which its gateway's journal was damaged: from then on, the messages it must receive are
+        unknown.
+        """
         self._simulation = home.simulation
         self._connecting_since: Instant = 0
         self.voided: list[tuple[bytes, Instant]] = []
-        """The wills of connections that it ended with DISCONNECT, and when."""
+        """The wills of connections that it ended with DISCONNECT, and the times."""
         self.holidays: list[tuple[Instant, Instant]] = []
-        """When it was away for longer, of its own accord."""
+        """The periods in which it stayed disconnected on purpose."""
         self._away_until: Instant = 0
-        # One of QoS 1 that is sent again comes behind one of QoS 2 that is not, and is the newest then: so never both.
-        self._kept_qos = self.chance.randint(1, 2)
+        # A repeated message of QoS 1 would follow one of QoS 2 that is not repeated, and be retained as the newest: so
+        # the QoS is fixed.
+        self._retained_qos = self.chance.randint(1, 2)
         self._number = 0
         if device.has_will:
             self.new_will = self._will
 
     def begin(self) -> None:
-        """Connect, and then do one thing after another."""
+        """Connect, and then execute one action after another."""
         self.act()
 
     def act(self) -> None:
-        """Do one thing, and plan the next."""
-        self._do()
+        """Execute one action, and plan the next."""
+        self._act_once()
         pace = self.device.pace if self.is_ready else RETRIES
         self._simulation.after(round(self.chance.expovariate(1 / pace)) + 1, self.act)
 
     def resubscribe(self) -> None:
-        """Subscribe to everything it wants, once it is connected."""
+        """Make all its subscriptions, once it is connected."""
         for text in sorted(self.wanted):
             self.subscribe(text, QOS_ASKED[text])
 
-    def _do(self) -> None:
+    def _act_once(self) -> None:
         now = self._simulation.now
         if not self.is_ready:
             is_waiting = self.client.is_connected and now - self._connecting_since < PATIENCE
@@ -204,7 +211,7 @@ class StormParticipant(Participant):
             self.disconnect()
             return
         if self.device.kind in CHANGING and self.chance.random() < 0.25:
-            self._change()
+            self._change_subscription()
         elif self.device.kind not in KEEPERS or self.chance.random() < 0.3:
             if self.chance.random() < BURSTS:
                 topic, qos = self.chance.choice(TOPICS), self.chance.randrange(3)
@@ -212,9 +219,9 @@ class StormParticipant(Participant):
                     self.publish(topic, self._payload(), qos)
             else:
                 for _ in range(self.chance.randint(1, 3)):
-                    self._say()
+                    self._publish_one()
 
-    def _change(self) -> None:
+    def _change_subscription(self) -> None:
         text = self.chance.choice(list(GRANTED) if self.device.kind == "fickle" else self.device.asks)
         if self.chance.random() < 0.6:
             self.subscribe(text, QOS_ASKED[text])
@@ -222,10 +229,10 @@ class StormParticipant(Participant):
             self.wanted.discard(text)
             self.unsubscribe(text)
 
-    def _say(self) -> None:
+    def _publish_one(self) -> None:
         chance = self.chance
         if self.device.retains and chance.random() < RETAINED:
-            self.publish(f"kept/{self.name}", self._payload(), self._kept_qos, retain=True)
+            self.publish(f"kept/{self.name}", self._payload(), self._retained_qos, retain=True)
         else:
             expiry_s = chance.randint(*EXPIRY_S) if self.device.is_v5 and chance.random() < EXPIRES else 0
             self.publish(chance.choice(TOPICS), self._payload(), chance.randrange(3), expiry_s=expiry_s)

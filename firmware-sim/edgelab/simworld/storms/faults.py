@@ -1,6 +1,6 @@
 """The faults of a storm: of lines to devices, of roads between gateways, and of gateways themselves.
 
-Every fault strikes at an instant, somewhere, and ends at another instant.
+Every fault begins at an instant, at a place, and ends at another instant.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from edgelab.simworld.storms.world import StormWorld
 
 
 class FaultPlaces(NamedTuple):
-    """Where a fault may strike."""
+    """The places at which a fault may occur."""
 
     gateways: tuple[str, ...]
     roads: tuple[str, ...]
-    """`a0~a1` is what lies between a0 and a1."""
+    """`a0~a1` is the road between a0 and a1."""
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault. `at`: since the storm began."""
+    """A fault. `at`: its start, from the beginning of the storm."""
 
     KIND: ClassVar[str] = ""
     PLACES: ClassVar[str] = "roads"
-    """The field of `Places` from which it takes one."""
+    """The field of `FaultPlaces` from which its place is drawn."""
     LONGEST: ClassVar[Duration] = 3 * SECOND
 
     at: Instant
@@ -40,13 +40,13 @@ class Fault:
 
     @classmethod
     def draw(cls, places: FaultPlaces, length: Duration, chance: Random) -> Self:
-        """One of this kind, within *length*."""
+        """Draw a fault of this kind, within *length*."""
         where = chance.choice(getattr(places, cls.PLACES))
         return cls(chance.randrange(length), where, chance.randint(20 * MILLISECOND, cls.LONGEST), *cls._more(chance))
 
     @classmethod
     def _more(cls, chance: Random) -> tuple[object, ...]:
-        """The values of the fields that only this kind has."""
+        """Draw the values of the fields that only this kind has."""
         return ()
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Fault:
         return f"{self.at / SECOND:.3f} s {self.KIND} {self.where} for {self.lasts / SECOND:.3f} s{more}"
 
     def strike(self, world: StormWorld) -> None:
-        """Happen, and see to it that it is over in time."""
+        """Begin the fault, and plan its end."""
         raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ class StalledLine(Fault):
 
 @dataclass(frozen=True, slots=True)
 class BrokenLine(Fault):
-    """The line breaks, mid-packet if need be; the gateway notices at once."""
+    """The line breaks, possibly within a packet; the gateway notices at once."""
 
     KIND: ClassVar[str] = "broken-line"
     PLACES: ClassVar[str] = "devices"
@@ -83,7 +83,7 @@ class BrokenLine(Fault):
 
 @dataclass(frozen=True, slots=True)
 class ChokedLine(Fault):
-    """A device stops reading, and then its line breaks: all that is on its way to it by then is lost."""
+    """A device stops reading, and then its line breaks: all bytes in transit by then are lost."""
 
     KIND: ClassVar[str] = "choked-line"
     PLACES: ClassVar[str] = "devices"
@@ -95,7 +95,7 @@ class ChokedLine(Fault):
 
 @dataclass(frozen=True, slots=True)
 class AbandonedLine(Fault):
-    """A device restarts and connects anew; the gateway may still think that the old line is there."""
+    """A device restarts and connects again; the gateway may still consider the old line open."""
 
     KIND: ClassVar[str] = "abandoned-line"
     PLACES: ClassVar[str] = "devices"
@@ -108,7 +108,7 @@ class AbandonedLine(Fault):
 
 @dataclass(frozen=True, slots=True)
 class RoadDelay(Fault):
-    """Everything takes longer. `slowest`: how long a piece is under way, at most; half of it at least."""
+    """All bytes take longer. `slowest`: the longest delay of a piece; the shortest is half of it."""
 
     KIND: ClassVar[str] = "delay"
     slowest: Duration
@@ -124,7 +124,7 @@ class RoadDelay(Fault):
 
 @dataclass(frozen=True, slots=True)
 class LimitedRate(Fault):
-    """A road that takes so many bytes a second."""
+    """A road has a limited rate, in bytes per second."""
 
     KIND: ClassVar[str] = "limited-rate"
     bytes_per_s: int
@@ -139,7 +139,7 @@ class LimitedRate(Fault):
 
 @dataclass(frozen=True, slots=True)
 class BandwidthCliff(Fault):
-    """All at once hardly anything gets through, as over a modem that fell back; what was written waits behind it."""
+    """The rate suddenly drops to almost nothing, as with a modem that fell back; bytes already written wait."""
 
     KIND: ClassVar[str] = "bandwidth-cliff"
     LONGEST: ClassVar[Duration] = 2 * SECOND
@@ -156,7 +156,7 @@ class BandwidthCliff(Fault):
 
 @dataclass(frozen=True, slots=True)
 class RoadCut(Fault):
-    """Both ends hear that the connection is over, what was under way is lost, and none can be made."""
+    """Both ends are notified that the connection has ended, bytes in transit are lost, and no new one can be opened."""
 
     KIND: ClassVar[str] = "cut"
     LONGEST: ClassVar[Duration] = 5 * SECOND
@@ -169,7 +169,7 @@ class RoadCut(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Flicker(RoadCut):
-    """A cut that is over before anybody has dialled again."""
+    """A cut that ends before any gateway has dialled again."""
 
     KIND: ClassVar[str] = "flicker"
     LONGEST: ClassVar[Duration] = 200 * MILLISECOND
@@ -177,7 +177,9 @@ class Flicker(RoadCut):
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen(Fault):
-    """One end hears that the connection is over; the other thinks that it is alive. `end`: who hears, 0 dialled."""
+    """One end is notified that the connection has ended; the other considers it open. `end`: the notified end, 0
+    dialled.
+    """
 
     KIND: ClassVar[str] = "half-open"
     end: int
@@ -192,7 +194,7 @@ class HalfOpen(Fault):
 
 @dataclass(frozen=True, slots=True)
 class RoadSilence(Fault):
-    """Nothing gets through, and nobody is told."""
+    """No bytes pass, and neither end is notified."""
 
     KIND: ClassVar[str] = "silence"
     LONGEST: ClassVar[Duration] = 20 * SECOND
@@ -205,7 +207,9 @@ class RoadSilence(Fault):
 
 @dataclass(frozen=True, slots=True)
 class OneWay(Fault):
-    """Nothing gets through one way, and nobody is told. `end`: whose bytes are lost, 0 dialled."""
+    """No bytes pass in one direction, and neither end is notified. `end`: the end whose bytes are held back, 0
+    dialled.
+    """
 
     KIND: ClassVar[str] = "one-way"
     LONGEST: ClassVar[Duration] = 20 * SECOND
@@ -238,18 +242,18 @@ class RoadFlap(Fault):
 
 
 STEPS_MAX: Final = 30
-"""Between which two of the actions that follow a crash may come: so in the middle of whatever was begun."""
+"""The number of actions after which a crash may occur: in the middle of whatever was begun."""
 BROWN_STEPS: Final = 200
-"""Within so many actions a gateway has begun, met its peers, and let its devices in."""
+"""The number of actions in which a gateway has started, met its peers, and accepted its devices."""
 TORN_AFTER: Final = (0, 0, 2, 4, 8, 16)
-"""So many actions after something was written: on a quick disk a sync is over after two or three."""
+"""Numbers of actions after a write: on a quick disk a sync takes two or three."""
 TORN_STEPS: Final = 3_000
-"""How many actions a power cut waits for a write that is not synced."""
+"""The number of actions for which a power cut waits for an unsynced write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash(Fault):
-    """A gateway is off for a while. `steps`: so many actions after its instant, wherever that is."""
+    """A gateway is off for a while. `steps`: number of actions after its instant, at which it fails."""
 
     PLACES: ClassVar[str] = "gateways"
     LONGEST: ClassVar[Duration] = 4 * SECOND
@@ -263,29 +267,29 @@ class Crash(Fault):
     def strike(self, world: StormWorld) -> None:
         left = self.steps
 
-        def look() -> bool:
+        def probe() -> bool:
             nonlocal left
             left -= 1
             if left <= 0:
-                self._fall(world)
+                self._fail(world)
             return left <= 0
 
-        world.simulation.between(look)
+        world.simulation.between(probe)
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         world.power_off(self.where, self.IS_POWER_CUT, self.lasts)
 
 
 @dataclass(frozen=True, slots=True)
 class PowerCut(Crash):
-    """The power fails: unsynced writes may be lost, and peers hear nothing."""
+    """The power fails: unsynced writes may be lost, and peers are not notified."""
 
     KIND: ClassVar[str] = "power-cut"
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessDeath(Crash):
-    """The process is killed: what it wrote is there, and peers hear that their connections are over."""
+    """The process is killed: its writes remain, and peers are notified that their connections have ended."""
 
     KIND: ClassVar[str] = "process-death"
     LONGEST: ClassVar[Duration] = 8 * SECOND
@@ -294,9 +298,10 @@ class ProcessDeath(Crash):
 
 @dataclass(frozen=True, slots=True)
 class TornRecord(Crash):
-    """The power fails while something is written and not yet synced: some of its sectors are there, others are not.
+    """The power fails between a write and its sync: some of its sectors are on disk, others are not.
 
-    Not before `steps` actions have passed since it was written, if the disk takes so long: others may know of it.
+    At least `steps` actions have passed since the write, if the disk takes that long: other gateways may already depend
+    on it.
     """
 
     KIND: ClassVar[str] = "torn-record"
@@ -309,22 +314,22 @@ class TornRecord(Crash):
         store = world.store(self.where)
         left, since = TORN_STEPS, 0
 
-        def look() -> bool:
+        def probe() -> bool:
             nonlocal left, since
             left -= 1
             is_dirty = any(file.dirty for file in store.disk.files.values())
             since = since + 1 if is_dirty else 0
             is_time = since > self.steps or left <= 0
             if is_time:
-                self._fall(world)
+                self._fail(world)
             return is_time
 
-        world.simulation.between(look)
+        world.simulation.between(probe)
 
 
 @dataclass(frozen=True, slots=True)
 class BrownOut(Crash):
-    """The power comes back and fails again, before the gateway has gone far. `times`: how often it fails."""
+    """The power returns and fails again, before the gateway has started completely. `times`: number of failures."""
 
     KIND: ClassVar[str] = "brown-out"
     LONGEST: ClassVar[Duration] = SECOND
@@ -334,7 +339,7 @@ class BrownOut(Crash):
     def _more(cls, chance: Random) -> tuple[object, ...]:
         return (chance.randrange(BROWN_STEPS), chance.randint(2, 4))
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         if world.power_off(self.where, True, self.lasts) and self.times > 1:
             again = replace(self, steps=self.steps // 2 + 1, times=self.times - 1)
             world.after(self.lasts, partial(again.strike, world))
@@ -342,7 +347,7 @@ class BrownOut(Crash):
 
 @dataclass(frozen=True, slots=True)
 class FlippedBit(Crash):
-    """While the gateway is off, a bit of its journal turns around. `place`: which, of all that is written there."""
+    """While the gateway is off, a bit of its journal flips. `place`: its position, as a share of all written bytes."""
 
     KIND: ClassVar[str] = "flipped-bit"
     place: float
@@ -351,14 +356,14 @@ class FlippedBit(Crash):
     def _more(cls, chance: Random) -> tuple[object, ...]:
         return (chance.randrange(STEPS_MAX), round(chance.random(), 6))
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         if world.power_off(self.where, True, self.lasts):
             world.corrupt_journal(self.where, self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class FullDisk(Fault):
-    """There is no room but for so many bytes more."""
+    """The disk has only this many bytes left."""
 
     KIND: ClassVar[str] = "full-disk"
     PLACES: ClassVar[str] = "gateways"
@@ -374,7 +379,7 @@ class FullDisk(Fault):
 
 @dataclass(frozen=True, slots=True)
 class FailingSync(Fault):
-    """Syncs and writes fail now and then. `share`: how likely a sync does; a write does a quarter as often."""
+    """Syncs and writes fail now and then. `share`: the probability for a sync; that of a write is a quarter."""
 
     KIND: ClassVar[str] = "failing-sync"
     PLACES: ClassVar[str] = "gateways"
@@ -390,18 +395,18 @@ class FailingSync(Fault):
 
 @dataclass(frozen=True, slots=True)
 class NoClock(Crash):
-    """A gateway without a clock of its own comes back and believes that it is 1970."""
+    """A gateway without a real-time clock starts in 1970."""
 
     KIND: ClassVar[str] = "no-clock"
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         world.store(self.where).wall = 0
         world.power_off(self.where, True, self.lasts)
 
 
 @dataclass(frozen=True, slots=True)
 class JumpedClock(Crash):
-    """When the gateway comes back, its clock is set wrong. `by`: so far."""
+    """When the gateway starts again, its clock is set wrong. `by`: the error."""
 
     KIND: ClassVar[str] = "jumped-clock"
     IS_POWER_CUT: ClassVar[bool] = False
@@ -411,14 +416,14 @@ class JumpedClock(Crash):
     def _more(cls, chance: Random) -> tuple[object, ...]:
         return (chance.randrange(STEPS_MAX), chance.choice((-HOUR, -SECOND, -50 * MILLISECOND, SECOND, HOUR)))
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         world.store(self.where).wall = WALL + self.by
         world.power_off(self.where, self.IS_POWER_CUT, self.lasts)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftingClock(Crash):
-    """A gateway's clock goes wrong, which it learns when it comes back. `ppm`: so many millionths too fast."""
+    """A gateway's clock runs wrong, which it notices when it starts again. `ppm`: millionths too fast."""
 
     KIND: ClassVar[str] = "drifting-clock"
     IS_POWER_CUT: ClassVar[bool] = False
@@ -428,6 +433,6 @@ class DriftingClock(Crash):
     def _more(cls, chance: Random) -> tuple[object, ...]:
         return (chance.randrange(STEPS_MAX), chance.choice((-100_000, -200, 200, 100_000)))
 
-    def _fall(self, world: StormWorld) -> None:
+    def _fail(self, world: StormWorld) -> None:
         world.store(self.where).drift_ppm = self.ppm
         world.power_off(self.where, self.IS_POWER_CUT, self.lasts)

@@ -1,7 +1,7 @@
 """A scenario: all of a storm as one value, drawn from one seed.
 
-A crew is a shared subscription of several devices. A detour removes roads or gateways for so long that messages
-have to take another way (P9).
+A crew is a shared subscription of several devices. A detour removes roads or gateways for so long that messages have to
+take another route (P9).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from random import Random
 from typing import Final
 
 from edgebroker.instants import SECOND, Duration
-from edgelab.simworld.storms import scenario
 from edgelab.simworld.storms.device import SHARED, StormDevice
 from edgelab.simworld.storms.faults import (
     AbandonedLine,
@@ -44,7 +43,7 @@ from edgelab.simworld.storms.faults import (
 from edgelab.simworld.storms.shape import FederationShape
 
 CREW_SHARE: Final = 0.12
-"""How many storms have one."""
+"""The share of storms with a crew."""
 WORKERS: Final = (1, 2, 2)
 CASUALS: Final = (0, 1, 1)
 LINE_FAULTS: Final[tuple[type[Fault], ...]] = (AbandonedLine, BrokenLine, ChokedLine, StalledLine)
@@ -52,9 +51,9 @@ LINE_FAULTS_MAX: Final = 3
 
 
 def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list[StormDevice], list[Fault]]:
-    """The crew of the storm of *seed*, at one of *homes*, and what happens to its lines within *length*; or nobody.
+    """Draw the crew of the storm of *seed*, at one of *homes*, and faults of its lines within *length*; possibly empty.
 
-    Its source of chance is its own: storms without one are drawn as if there were none.
+    It has a random source of its own: a storm without a crew is drawn as if crews did not exist.
     """
     chance = Random(f"crew {seed}")
     if chance.random() >= CREW_SHARE:
@@ -70,20 +69,24 @@ def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list
 
 DETOUR_THEME: Final = "detours"
 DETOUR_SHARE: Final = 0.06
-"""How many storms are such."""
+"""The share of storms with a detour."""
 DETOUR_LENGTH: Final[Duration] = 9 * SECOND
 DETOUR_EARLY: Final[Duration] = SECOND // 2
-"""When the last of it is gone, at the latest."""
+"""The latest time at which the detour begins."""
 DETOUR_LASTS: Final[tuple[Duration, Duration]] = (7 * SECOND, 8 * SECOND)
 
 
 def is_detour(seed: int) -> bool:
-    """Whether the storm of *seed* is such. Its source of chance is its own: all others stay as they are."""
+    """Return whether the storm of *seed* has a detour. It has a random source of its own: other storms are
+    unaffected.
+    """
     return Random(f"detour {seed}").random() < DETOUR_SHARE
 
 
 def detour_shape(chance: Random) -> FederationShape:
-    """One in which something may be missing. What comes late has no excuse: neither slow disks, nor metered uplinks."""
+    """Draw a shape that tolerates a missing connection, without slow disks or metered uplinks, which would excuse
+    delays.
+    """
     shape = FederationShape.draw(chance)
     while shape.topology().tolerated_connections < 1:
         shape = FederationShape.draw(chance)
@@ -91,7 +94,7 @@ def detour_shape(chance: Random) -> FederationShape:
 
 
 def draw_detour(places: FaultPlaces, tolerated: int, devices: Iterable[StormDevice], chance: Random) -> list[Fault]:
-    """*tolerated* things at most that are missing, each somewhere else; gateways without devices first."""
+    """Draw at most *tolerated* missing roads or gateways at different places; gateways without devices first."""
     homes = {device.home for device in devices}
     spare = [name for name in places.gateways if name not in homes]
     missing: list[Fault] = []
@@ -132,12 +135,12 @@ KINDS: Final[tuple[type[Fault], ...]] = (
 )
 """Every kind of fault."""
 LEASES: Final = "leases"
-"""What peers told is forgotten soon while a link is down; none is down for so long, so nothing may be forgotten."""
+"""A theme with short leases: interests of a peer expire soon while its link is down; no link is down for so long."""
 LEASE_S: Final = 5
 LEASES_LENGTH: Final[Duration] = 9 * SECOND
-"""So much is said that a lease would end before."""
+"""The length of these storms, so that a lease would end within them."""
 FLICKERS_MAX: Final = 2
-"""After more, gateways wait longer than a lease before they dial again."""
+"""After more of them, gateways wait longer than a lease before they dial again."""
 THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
     "everything": (KINDS, 5),
     "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
@@ -152,7 +155,7 @@ THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
     "clocks": ((NoClock, JumpedClock, DriftingClock, RoadCut), 1),
     "lines": ((StalledLine, BrokenLine, ChokedLine, AbandonedLine), 3),
 }
-"""What may happen together, and how often: faults that meet by chance alone would hardly ever do so."""
+"""Faults that occur together, and weights: a random mixture would hardly ever combine them."""
 FAULTS_MAX: Final = 9
 LENGTH: Final[tuple[Duration, Duration]] = (3 * SECOND, 5 * SECOND)
 DEVICES: Final = {"steady": (1, 3), "fickle": (0, 3), "talker": (1, 3)}
@@ -160,7 +163,7 @@ DEVICES: Final = {"steady": (1, 3), "fickle": (0, 3), "talker": (1, 3)}
 
 @dataclass(frozen=True, slots=True)
 class StormScenario:
-    """One storm. `length`: how long faults strike and devices talk; then everything comes back and to rest."""
+    """One storm. `length`: the time of faults and device actions; after it everything recovers and settles."""
 
     seed: int
     theme: str
@@ -176,14 +179,14 @@ class StormScenario:
 
 
 def draw(seed: int) -> StormScenario:
-    """The scenario of a seed."""
+    """Return the scenario of a seed."""
     chance = Random(f"storm {seed}")
-    if scenario.is_detour(seed):
-        shape = scenario.detour_shape(chance)
+    if is_detour(seed):
+        shape = detour_shape(chance)
         devices, places = _drawn(shape, chance)
         tolerated = shape.topology().tolerated_connections
-        faults = scenario.draw_detour(places, tolerated, devices, chance)
-        return _scenario(seed, scenario.DETOUR_THEME, shape, devices, faults, scenario.DETOUR_LENGTH)
+        faults = draw_detour(places, tolerated, devices, chance)
+        return _scenario(seed, DETOUR_THEME, shape, devices, faults, DETOUR_LENGTH)
     shape = FederationShape.draw(chance)
     devices, places = _drawn(shape, chance)
     length = chance.randint(*LENGTH)
@@ -200,8 +203,8 @@ def draw(seed: int) -> StormScenario:
 
 def _drawn(shape: FederationShape, chance: Random) -> tuple[list[StormDevice], FaultPlaces]:
     devices = []
-    for kind, (least, most) in DEVICES.items():
-        for number in range(chance.randint(least, most)):
+    for kind, (fewest, most) in DEVICES.items():
+        for number in range(chance.randint(fewest, most)):
             devices.append(StormDevice.draw(kind, number, chance.choice(shape.names), chance))
     gateways = shape.topology().gateways
     roads = sorted({"~".join(sorted((one.name, peer))) for one in gateways for peer in one.peers()})
@@ -211,6 +214,6 @@ def _drawn(shape: FederationShape, chance: Random) -> tuple[list[StormDevice], F
 def _scenario(
     seed: int, theme: str, shape: FederationShape, devices: list[StormDevice], faults: list[Fault], length: Duration
 ) -> StormScenario:
-    members, more = scenario.draw_crew(seed, shape.names, length)
-    together = sorted([*faults, *more], key=lambda fault: fault.at)
-    return StormScenario(seed, theme, shape, (*devices, *members), tuple(together), length)
+    members, crew_faults = draw_crew(seed, shape.names, length)
+    all_faults = sorted([*faults, *crew_faults], key=lambda fault: fault.at)
+    return StormScenario(seed, theme, shape, (*devices, *members), tuple(all_faults), length)

@@ -1,4 +1,4 @@
-"""The shape of a federation: its factor, its sites, and which gateway holds which positions."""
+"""The shape of a federation: its factor, its sites, and the positions of each gateway."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TREE_WEIGHTS: Final = (5, 6, 4, 1, 2)
 CLUSTERS: Final = (1, 2, 3, 4)
 CLUSTER_WEIGHTS: Final = (1, 6, 5, 2)
 GATEWAYS_MAX: Final = 6
-"""More take longer than they find: what goes wrong between gateways does so between few of them."""
+"""Larger federations take longer and find no more: faults between gateways involve few of them."""
 SLOW_DISKS: Final = 0.25
-"""How many gateways have a card that stalls for up to 0.4 s."""
+"""The share of gateways whose SD card stalls for up to 0.4 s."""
 DYNAMIC: Final = 0.33
-"""How many federations go around congestion too."""
+"""The share of federations that route around congestion."""
 METERED: Final = 0.1
-"""How many sites have an uplink that is paid by volume, where messages wait for each other."""
+"""The share of sites with an uplink that is paid by volume, where messages are batched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class FederationShape:
     """`tree`: the paths of the factor. `sites`: for each its gateways, and for each gateway its positions.
 
     A position is one letter, so `("ab", "c")` is a site of two gateways, the first of which holds a and b. `uplinks`:
-    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: routing is. `lease_s`: how long
-    what a peer told holds while the link to it is down.
+    the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: whether routing is. `lease_s`:
+    the time for which interests of a peer are valid while its link is down.
     """
 
     tree: tuple[str, ...]
@@ -52,7 +52,7 @@ class FederationShape:
 
     @classmethod
     def draw(cls, chance: Random) -> FederationShape:
-        """One to four sites of any size, each a contraction of the factor."""
+        """Draw one to four sites of any size, each a contraction of the factor."""
         tree = chance.choices(TREES, TREE_WEIGHTS)[0]
         factor = Factor.parse(*tree)
         clusters = chance.choices(CLUSTERS, CLUSTER_WEIGHTS)[0]
@@ -72,11 +72,11 @@ class FederationShape:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The gateways: of site 0 holding b and c, the name is `bc0`."""
+        """Return the gateways: that of site 0 with the positions b and c is `bc0`."""
         return tuple(f"{held}{number}" for number, site in enumerate(self.sites) for held in site)
 
     def topology(self) -> Topology:
-        """The federation as a gateway reads it from a file."""
+        """Return the federation as a gateway reads it from a file."""
         sites = tuple(Site(f"s{number}", number, UPLINKS[kind]) for number, kind in enumerate(self.uplinks))
         gateways = [
             (f"{held}{number}", f"s{number}", tuple(held)) for number, site in enumerate(self.sites) for held in site

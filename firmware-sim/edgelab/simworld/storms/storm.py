@@ -19,51 +19,51 @@ from edgelab.simworld.storms.scenario import StormScenario, draw
 from edgelab.simworld.storms.world import StormWorld
 
 MEETING: Final[Duration] = 3 * SECOND
-"""How long gateways may take to meet, in good weather."""
+"""The longest time until all links are up without faults."""
 KNOWN: Final[Duration] = 2 * SECOND
-"""How long it may take until all gateways know what steady devices want, in good weather."""
+"""The longest time until all gateways know the interests of steady devices without faults."""
 REST_MAX: Final[Duration] = 900 * SECOND
-"""How long everything may take to come to rest: dials come back after 30 s at most, and one link after the other."""
+"""The longest time until everything has settled: gateways dial again after 30 s at most, one link after the other."""
 STEPS_MAX: Final = 400_000
-"""Fifty times what a storm takes."""
+"""The most actions: fifty times those of a usual storm."""
 
 
 @dataclass(frozen=True, slots=True)
 class StormOutcome:
-    """What became of a scenario."""
+    """The outcome of a scenario."""
 
     scenario: StormScenario
     broken: tuple[Broken, ...]
     trace: str
-    """A fingerprint of the whole run: the same for the same seed."""
+    """A hash of the whole run: the same for the same seed."""
     said: int
     heard: int
     faults: Counter[str]
 
     @property
     def promises(self) -> tuple[str, ...]:
-        """What was broken, in order."""
+        """Return the broken promises, in order."""
         return tuple(sorted({promise for promise, _ in self.broken}))
 
 
 RECALLED: Final[Duration] = 5 * SECOND
-"""How long retained messages may take to come from other sites, in good weather."""
+"""The longest time until retained messages arrive from other sites without faults."""
 LATECOMERS: Final = 2
 REPEATED: Final = 25
-"""Of so many storms one is lived through twice (P10)."""
+"""One of this many storms is run twice (P10)."""
 
 
 class StormUnsettled(Exception):
-    """A run does not come to rest."""
+    """A run does not settle."""
 
 
 def live(scenario: StormScenario) -> StormOutcome:
-    """Live through *scenario* and judge it. Nothing is raised: what the product raises is broken as `error`."""
-    with _uncollected():
-        return _lived(scenario)
+    """Run *scenario* and check it. Never raises: an exception of the product is reported as broken `error`."""
+    with _without_garbage_collection():
+        return _run_scenario(scenario)
 
 
-def _lived(scenario: StormScenario) -> StormOutcome:
+def _run_scenario(scenario: StormScenario) -> StormOutcome:
     world = StormWorld(scenario.seed, scenario.shape, scenario.devices)
     broken: list[Broken] = []
     try:
@@ -84,10 +84,10 @@ def _lived(scenario: StormScenario) -> StormOutcome:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile: nearly all of a world, 2 MB, is in use to its end, and then none of it is.
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector: nearly all of a world, 2 MB, is in use until its end.
 
-    It is looked through some hundred times otherwise, which is a tenth of the time of a storm.
+    The collector would scan it some hundred times, which is a tenth of the time of a storm.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -99,23 +99,23 @@ def _uncollected() -> Iterator[None]:
 
 
 def blow(world: StormWorld, scenario: StormScenario) -> None:
-    """Let *scenario* happen to *world*, which was made for it. Raises Restless."""
+    """Run *scenario* on *world*, which was made for it. Raises StormUnsettled."""
     _begin(world)
     _storm(world, scenario)
     _settle(world)
 
 
 def storm(seed: int) -> StormOutcome:
-    """The storm of *seed*; one in REPEATED once more, to see that it is the same (P10)."""
+    """Run the storm of *seed*; one in REPEATED is run twice and compared (P10)."""
     outcome = live(draw(seed))
-    if seed % REPEATED == 0 and (again := live(draw(seed))).trace != outcome.trace:
-        unlike = ("P10", f"the same seed gave the traces {outcome.trace} and {again.trace}")
-        outcome = replace(outcome, broken=(*outcome.broken, unlike))
+    if seed % REPEATED == 0 and (second_run := live(draw(seed))).trace != outcome.trace:
+        difference = ("P10", f"the same seed gave the traces {outcome.trace} and {second_run.trace}")
+        outcome = replace(outcome, broken=(*outcome.broken, difference))
     return outcome
 
 
 def _begin(world: StormWorld) -> None:
-    """Good weather: gateways meet, devices connect, steady ones subscribe, and everybody knows what they want."""
+    """Without faults: gateways connect, devices connect, steady ones subscribe, and their interests spread."""
     if not world.run_until(MEETING, lambda: world.is_connected):
         raise StormUnsettled("the gateways did not meet, and nothing was in their way")
     steady = [one for one in world.devices.values() if one.device.kind in KEEPERS]
@@ -142,7 +142,7 @@ def _storm(world: StormWorld, scenario: StormScenario) -> None:
 
 
 def _settle(world: StormWorld) -> None:
-    """Good weather again, until everything that was acknowledged is where it belongs."""
+    """Without faults again, until every acknowledged message has been delivered."""
     world.end_faults()
 
     def is_at_rest() -> bool:
@@ -168,22 +168,22 @@ def _settle(world: StormWorld) -> None:
 
 def _trace(world: StormWorld) -> str:
     simulation = world.simulation
-    whole = sha256(f"{simulation.now} {simulation.steps} {simulation.random.getrandbits(64)}".encode())
+    digest = sha256(f"{simulation.now} {simulation.steps} {simulation.random.getrandbits(64)}".encode())
     for gateway in world.gateways:
         disk = world.store(gateway.name).disk
-        whole.update(f" {gateway.name} {gateway.digest} {disk.bytes_written} {disk.syncs}".encode())
+        digest.update(f" {gateway.name} {gateway.digest} {disk.bytes_written} {disk.syncs}".encode())
     for name, road in world.roads.items():
-        whole.update(f" {name} {road.dials} {road.bytes}".encode())
-    return whole.hexdigest()
+        digest.update(f" {name} {road.dials} {road.bytes}".encode())
+    return digest.hexdigest()
 
 
 def shrink(outcome: StormOutcome, tried: Callable[[int], None] = lambda count: None) -> StormOutcome:
-    """The outcome of the smallest storm found that still breaks one of the promises that *outcome* has broken.
+    """Return the outcome of the smallest storm found that still breaks one of the promises broken in *outcome*.
 
-    Parts are left out one after the other, the larger first, until no single one can be spared. *tried* is told how
-    many storms were lived through.
+    Parts are left out one after the other, the larger first, until each is necessary. *tried* is called with the number
+    of storms run so far.
     """
-    wanted = set(outcome.promises)
+    promises = set(outcome.promises)
     count = 0
     is_smaller = True
     while is_smaller:
@@ -192,14 +192,14 @@ def shrink(outcome: StormOutcome, tried: Callable[[int], None] = lambda count: N
             count += 1
             tried(count)
             attempt = live(smaller)
-            if wanted & set(attempt.promises):
+            if promises & set(attempt.promises):
                 outcome, is_smaller = attempt, True
                 break
     return outcome
 
 
 def _smaller(scenario: StormScenario) -> Iterator[StormScenario]:
-    """Without the second half of its faults, without the first, without each, and then without each device."""
+    """Yield the scenario without the second half of its faults, the first half, each fault, and then each device."""
     faults = scenario.faults
     if len(faults) > 3:
         yield replace(scenario, faults=faults[: len(faults) // 2])

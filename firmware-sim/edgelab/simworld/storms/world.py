@@ -1,6 +1,6 @@
 """The world of a storm: a federation with its disks, roads and devices, and the effects of faults on them.
 
-An observer sees every disk and every line, so that an acknowledgement before the write is found.
+An observer watches every disk and every line, so that an acknowledgement before the write is detected.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from edgelab.simworld.storms.device import StormDevice, StormParticipant
 from edgelab.simworld.storms.shape import FederationShape
 
 MARK: Final = re.compile(rb"<[a-z]+-\d+/\d+>")
-"""What every payload ends with, and what finds it again wherever it is kept."""
+"""The mark at the end of every payload, by which the message is found wherever it is stored."""
 PUBACK: Final = 4
 PUBREC: Final = 5
 
 
 def marks(octets: bytes) -> list[bytes]:
-    """The messages of which *octets* have the end."""
+    """Return the marks of messages whose end is in *octets*."""
     return MARK.findall(octets)
 
 
 def mark_of(payload: bytes) -> bytes:
-    """The mark of one message."""
+    """Return the mark of one message."""
     (mark,) = MARK.findall(payload)
     return bytes(mark)
 
 
 class StormObserver:
-    """Sees disks and lines."""
+    """Watches disks and lines."""
 
     def __init__(self, gateways: SimulatedGateways, devices: Mapping[str, StormParticipant]) -> None:
         self.stored: dict[str, set[bytes]] = {}
-        """Gateway -> marks that were on its platter."""
+        """Gateway -> marks that were written to its platter."""
         self.early_acks: list[tuple[str, bytes, Instant]] = []
-        """Gateway, payload and when: it was acknowledged, and it was not on the platter."""
+        """Gateway, payload and time of acknowledgements before the message was on the platter."""
         self._devices = devices
         self._framers: dict[ClientLine, Framer] = {}
         for gateway in gateways:
@@ -61,11 +61,11 @@ class StormObserver:
             gateway.store.disk.watch = partial(_note_marks, seen)
             gateway.watch = partial(self._written, gateway.name)
 
-    def _written(self, gateway: str, line: ClientLine, octets: bytes) -> None:
+    def _written(self, gateway: str, line: ClientLine, data: bytes) -> None:
         framer = self._framers.get(line)
         if framer is None:
             framer = self._framers[line] = Framer(PACKET_BYTES_MAX)
-        framer.feed(octets)
+        framer.feed(data)
         while (frame := framer.next_frame()) is not None:
             first, body = frame
             if first >> 4 in (PUBACK, PUBREC) and (len(body) < 3 or body[2] < FAILURE):
@@ -85,24 +85,26 @@ def _note_marks(seen: set[bytes], octets: bytes) -> None:
 
 
 TERMS: Final = FrontendOptions(out_bytes_max=4_096, inflight_max=20)
-"""So little may wait for who does not read that the bound is met: QoS 0 beyond it is dropped, QoS 1 and 2 wait."""
+"""Limits so small that they are reached for clients that do not read: QoS 0 beyond them is dropped, QoS 1 and 2
+wait.
+"""
 ROOM: Final = 1 << 40
 PACKET_BYTES: Final = 256
 """The largest packet of a storm."""
 HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
-"""What may wait for who does not read: QoS 0 up to the first, and a window of QoS 1 and 2."""
+"""The most bytes in front of a client that does not read: QoS 0 up to its limit, and a window of QoS 1 and 2."""
 SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
 PLACES: Final = 5
 APART: Final = 0.618
 UNTOLD: Final = "untold"
-"""What is wrong with a gateway that lost its power, as long as who dials it may not have found out."""
+"""The disturbance of a gateway that lost its power, until its peers must have detected it."""
 FOUND_OUT: Final[Duration] = 14 * SECOND
-"""So long after it is back at the latest, by heartbeats (docs/link-protocol.md)."""
+"""The longest time after its return, by heartbeats (docs/link-protocol.md)."""
 LATE_PACE: Final[Duration] = SECOND // 20
 
 
 class Disturbance(NamedTuple):
-    """A time during which something was not as it should be."""
+    """A period with a fault."""
 
     kind: str
     where: str
@@ -111,7 +113,7 @@ class Disturbance(NamedTuple):
 
 
 class StormWorld:
-    """Everything that a storm blows over. `devices` and `roads` by name; a road's is that of its ends, as `a0~a1`."""
+    """Everything in a storm. `devices` and `roads` by name; the name of a road is that of its ends, as `a0~a1`."""
 
     def __init__(self, seed: int, shape: FederationShape, devices: Iterable[StormDevice]) -> None:
         self.simulation = Simulation(seed)
@@ -121,29 +123,29 @@ class StormWorld:
             shape.topology(),
             is_stored=True,
             is_logged=True,
-            terms=TERMS,
-            ways=FederationOptions(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
+            options=TERMS,
+            federation_options=FederationOptions(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
         )
         self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
         self.devices = {one.name: StormParticipant(one, self.gateways[one.home], seed) for one in devices}
         self.observer = StormObserver(self.gateways, self.devices)
         self.disturbances: list[Disturbance] = []
         self.broken: list[tuple[str, str]] = []
-        """Promise and what broke it, seen while it happened."""
+        """Broken promises detected during the storm, with descriptions."""
         self.damaged: dict[str, Instant] = {}
-        """Gateway -> when what it had on disk was damaged first."""
+        """Gateway -> the time of the first damage to its journal."""
         self.excused: set[bytes] = set()
-        """Marks of messages that were on a disk which was damaged: nobody can promise them any more."""
+        """Marks of messages on a damaged disk, which need not be delivered any more."""
         self.wills_due: list[tuple[str, PublishedMessage]] = []
-        """Device and will: its line broke while it was connected."""
+        """Device and will of each line that broke while it was connected."""
         self.latecomers: list[StormParticipant] = []
-        """Devices that come when everything is over, and ask for what is retained."""
+        """Devices that connect after the storm, and subscribe to retained messages."""
         self.is_over = False
-        """The faults are over, and everything comes back."""
+        """Whether the faults are over, so that everything recovers."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether every link is up, and both of its ends mean the same connection."""
+        """Return whether every link is up, and both of its ends have the same connection."""
         return all(
             (wire := gateway.wire_to(peer)) is not None and wire is other.wire_to(gateway.name)
             for gateway in self.gateways
@@ -152,15 +154,15 @@ class StormWorld:
 
     @property
     def disturbed_gateways(self) -> set[str]:
-        """Those that were off, or whose disk misbehaved."""
-        return {spell.where for spell in self.disturbances if spell.where in self.gateways.by_name}
+        """Return the gateways that were off, or whose disk failed."""
+        return {disturbance.where for disturbance in self.disturbances if disturbance.where in self.gateways.by_name}
 
     def after(self, delay: Duration, action: Action) -> None:
-        """Let *action* happen."""
+        """Plan *action* for *delay* from now."""
         self.simulation.after(delay, action)
 
     def schedule_fault(self, when: Instant, kind: str, where: str, lasts: Duration, strike: Action) -> None:
-        """Let a fault of *kind* strike, which lasts so long at most, and remember it."""
+        """Plan a fault of *kind*, which lasts at most *lasts*, and record it."""
 
         def happen() -> None:
             self.record_disturbance(kind, where, lasts)
@@ -169,28 +171,28 @@ class StormWorld:
         self.simulation.at(when, happen)
 
     def store(self, gateway: str) -> SimulatedStore:
-        """The disk of a gateway, over all its runs."""
+        """Return the disk of a gateway, over all its runs."""
         store = self.gateways[gateway].store
         assert store is not None
         return store
 
     def record_disturbance(self, kind: str, where: str, lasts: Duration) -> None:
-        """Remember that something is not as it should be."""
+        """Record a disturbance that begins now."""
         now = self.simulation.now
         self.disturbances.append(Disturbance(kind, where, now, now + lasts))
 
     def slow_down(self) -> None:
-        """From now on, slow disks are slow."""
+        """Make slow disks slow from now on."""
         for name in self.shape.slow_disks:
             self.store(name).disk.sync_us = SLOW_SYNC
 
     # -- roads ----------------------------------------------------------------------------------------------------
 
     def set_conditions(self, where: str, road_conditions: RoadConditions, lasts: Duration) -> None:
-        """Let a road be otherwise for a while."""
+        """Change the conditions of a road for a while."""
         road = self.roads[where]
         road.conditions = road_conditions
-        self.after(lasts, partial(_surface, road, RoadConditions()))
+        self.after(lasts, partial(_set_conditions, road, RoadConditions()))
 
     def shake(self, where: str) -> None:
         """Break every connection over a road, unless the storm is over."""
@@ -200,7 +202,7 @@ class StormWorld:
     # -- gateways -------------------------------------------------------------------------------------------------
 
     def power_off(self, name: str, is_power_cut: bool, lasts: Duration) -> bool:
-        """Let a gateway be off for a while. False if it is off already, or the storm is over."""
+        """Switch a gateway off for a while. Returns False if it is off already, or the storm is over."""
         gateway = self.gateways[name]
         if gateway.is_off or self.is_over:
             return False
@@ -212,39 +214,44 @@ class StormWorld:
         return True
 
     def power_on(self, gateway: SimulatedGateway) -> None:
-        """Let a gateway begin a new run, if it is off."""
+        """Start a new run of a gateway, if it is off."""
         if gateway.is_off:
             gateway.power_on()
 
     def corrupt_journal(self, name: str, place: float) -> None:
-        """Turn a bit of the journal of a gateway around that is off. P8: recovery must say so, and alter nothing.
+        """Flip a bit in the journal of a gateway that is off. P8: recovery must report it, and alter nothing.
 
-        Before that it is tried in other places too, one at a time.
+        Before that, other bits are tried, one at a time.
         """
         disk, now = self.store(name).disk, self.simulation.now
-        # Much of a journal is zeros up to the next sector, where a flipped bit is of no consequence.
-        bits = [(one, 8 * at) for one in disk.names() for at, octet in enumerate(disk.files[one].cache) if octet]
+        # Much of a journal is zeros up to the next sector, where a flipped bit has no effect.
+        bits = [
+            (file_name, 8 * at)
+            for file_name in disk.names()
+            for at, octet in enumerate(disk.files[file_name].cache)
+            if octet
+        ]
         if not bits:
             return
         before: list[tuple[int, bytes]] = []
         recover(disk, lambda lsn, record: before.append((lsn, record)))
-        written = _on(disk)
+        written = _records_on(disk)
         after: list[tuple[int, bytes]] = []
         for number in reversed(range(PLACES)):
-            spot = (place + number * APART) % 1
-            one, bit = bits[int(spot * len(bits))]
-            bit += int(spot * 8 * len(bits)) % 8
-            disk.flip(one, bit)
+            position = (place + number * APART) % 1
+            file_name, bit = bits[int(position * len(bits))]
+            bit += int(position * 8 * len(bits)) % 8
+            disk.flip(file_name, bit)
             after.clear()
-            found = recover(disk, lambda lsn, record: after.append((lsn, record)))
+            report = recover(disk, lambda lsn, record: after.append((lsn, record)))
             if altered := [lsn for lsn, record in after if (lsn, record) not in written]:
                 self.broken.append(("P8", f"{name} was given records {altered} that nobody wrote, after a bit flipped"))
-            is_told = found is None or found.damage or found.torn is not None or found.strangers
-            if before != after and not is_told:
+            is_reported = report is None or report.damage or report.torn is not None or report.strangers
+            if before != after and not is_reported:
                 lost = len(before) - len(after)
                 self.broken.append(("P8", f"{name} lost {lost} records by a flipped bit, and recovery told nothing"))
             if number:
-                disk.flip(one, bit)  # back: only the last one stays
+                disk.flip(file_name, bit)  # flip back: only the last flip remains
         if before == after:
             return
         self.damaged.setdefault(name, now)
@@ -253,10 +260,10 @@ class StormWorld:
         for device in self.devices.values():
             if device.home is self.gateways[name]:
                 device.unsure_since = now if device.unsure_since is None else device.unsure_since
-                device.subscribed.clear()  # its gateway's operator is told, and devices begin anew
+                device.subscribed.clear()  # recovery reports the damage to the operator, and devices subscribe again
 
     def fill_disk(self, name: str, room: int, lasts: Duration) -> None:
-        """Let the disk of a gateway take *room* bytes more, for a while."""
+        """Limit the disk of a gateway to *room* more bytes, for a while."""
         store = self.store(name)
         store.disk.bytes_max = store.disk.bytes_used + room
 
@@ -278,7 +285,7 @@ class StormWorld:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def end_faults(self) -> None:
-        """End all faults: whatever happens from now on, happens in good weather."""
+        """End all faults, for the rest of the run."""
         self.measure()
         self.is_over = True
         for road in self.roads.values():
@@ -294,7 +301,7 @@ class StormWorld:
                 device.client.line.resume()
 
     def stall(self, name: str, lasts: Duration) -> None:
-        """Let a device not read for a while."""
+        """Let a device stop reading for a while."""
         client = self.devices[name].client
         line = client.line
         if line is None:
@@ -309,7 +316,7 @@ class StormWorld:
         self.after(lasts, resume)
 
     def measure(self) -> None:
-        """P6: see that what waits in front of those who do not read keeps within its bound."""
+        """P6: check that the output buffered for clients that do not read is within its bound."""
         for gateway in self.gateways:
             for connection in gateway.frontend.connections.values():
                 if connection.out_bytes > HELD_BYTES_MAX:
@@ -319,7 +326,7 @@ class StormWorld:
                     )
 
     def break_line(self, name: str) -> None:
-        """Let the line of a device break, unless the storm is over; its gateway notices at once, and says its will."""
+        """Break the line of a device, unless the storm is over; its gateway notices at once, and publishes its will."""
         device = self.devices[name]
         if self.is_over:
             return
@@ -328,35 +335,36 @@ class StormWorld:
         device.cut()
 
     def add_latecomers(self, gateways: Iterable[str]) -> None:
-        """Let a new device at each of *gateways* connect and subscribe to everything that is retained."""
+        """Connect a new device at each of *gateways*, which subscribes to everything that is retained."""
         for name in gateways:
             device = StormDevice(
                 f"late-{name}", "late", name, True, False, 20, ("kept/#",), LATE_PACE, 0, False, False, False
             )
-            late = StormParticipant(device, self.gateways[name], self.simulation.seed)
-            late.is_resting = True
-            self.latecomers.append(late)
-            late.begin()
+            latecomer = StormParticipant(device, self.gateways[name], self.simulation.seed)
+            latecomer.is_resting = True
+            self.latecomers.append(latecomer)
+            latecomer.begin()
 
     def run_for(self, length: Duration) -> None:
-        """Let so much time pass."""
+        """Advance the time by *length*."""
         self.simulation.run_until(self.simulation.now + length)
 
     def run_until(self, longest: Duration, is_done: Callable[[], bool], step: Duration = SECOND // 4) -> bool:
-        """Let time pass until *is_done*, but no longer than *longest*. Returns whether it is."""
+        """Advance the time until *is_done*, but no longer than *longest*. Returns whether it is."""
         end = self.simulation.now + longest
         while not is_done() and self.simulation.now < end:
             self.run_for(step)
         return is_done()
 
 
-def _surface(road: Road, road_conditions: RoadConditions) -> None:
+def _set_conditions(road: Road, road_conditions: RoadConditions) -> None:
     road.conditions = road_conditions
 
 
-def _on(disk: Disk) -> set[tuple[int, bytes]]:
-    """All records in the files of a journal, also those that it needs no more: where the header is damaged that
-    says so, recovery begins with them.
+def _records_on(disk: Disk) -> set[tuple[int, bytes]]:
+    """Return all records in the files of a journal, also obsolete ones.
+
+    If the header that marks them as obsolete is damaged, recovery begins with them.
     """
     written: set[tuple[int, bytes]] = set()
     survey = SegmentScan(disk)
