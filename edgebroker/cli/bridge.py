@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import count, octets, shortened, span
-from edgebroker.cli.http_client import GatewayEndpoint, gateway_endpoint, gateway_options, get_json, post_json
-from edgebroker.cli.parameters import HttpAddress
+from edgebroker.cli.http_client import GatewayEndpoint, GatewayOptions, gateway_options, get_json, post_json
 from edgebroker.runtime.settings.toml import toml_value
 
 COST_HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")
@@ -108,14 +106,14 @@ def command() -> None:
 
 
 @command.command("list")
-@gateway_options
-def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def list_(gateway: GatewayOptions, as_json: bool) -> None:
     """List all bridges.
 
     Exit code 0 if all are connected, or paused or closed on purpose; 1 if one is not, or is set aside; 2 if the gateway
     does not answer.
     """
-    answer = get_json(gateway_endpoint(http, config, token_file), "/bridges")
+    answer = get_json(gateway.endpoint(), "/bridges")
     set_aside = answer.get("set_aside", [])
     click.echo(json.dumps(answer) if as_json else "\n".join(listed(answer["bridges"], set_aside)))
     sys.exit(0 if all(row["state"] in GOOD_STATES for row in answer["bridges"]) and not set_aside else 1)
@@ -123,13 +121,13 @@ def list_(http: HttpAddress | None, config: Path | None, token_file: Path | None
 
 @command.command("status", short_help="Show all there is to know of one bridge.")
 @click.argument("name")
-@gateway_options
-def status(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def status(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     """Show all there is to know of one bridge: its rules, what they carried, what was refused, and why.
 
     Exit code 0 if it is connected, or paused or closed on purpose; 1 if not; 2 if there is none, or no answer.
     """
-    found = get_json(gateway_endpoint(http, config, token_file), "/bridges")
+    found = get_json(gateway.endpoint(), "/bridges")
     rows, aside = found["bridges"], [one for one in found.get("set_aside", []) if one["bridge"] == name]
     row = next((row for row in rows if row["name"] == name), None)
     if row is None and aside:
@@ -151,18 +149,10 @@ def status(name: str, http: HttpAddress | None, config: Path | None, token_file:
 @click.option(
     "--limit", type=click.IntRange(1), default=PREFIXES_SHOWN, show_default=True, help="Prefixes in the table."
 )
-@gateway_options
-def costs(
-    name: str,
-    depth: int,
-    limit: int,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def costs(name: str, depth: int, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     """Show who spends the bytes of a bridge: by topic prefix and direction, today and since its start."""
-    answer = get_json(gateway_endpoint(http, config, token_file), "/bridges/costs", name=name, depth=depth)
+    answer = get_json(gateway.endpoint(), "/bridges/costs", name=name, depth=depth)
     click.echo(json.dumps(answer) if as_json else "\n".join(cost_table(answer, limit)))
 
 
@@ -171,21 +161,14 @@ def costs(
 @click.argument("address")
 @click.option("--topic", "topics", multiple=True, required=True, metavar="RULE", help='"sensors/# out 1"; repeat it.')
 @click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="Any other key of [[bridge]]; repeat it.")
-@gateway_options
+@gateway_options()
 def add(
-    name: str,
-    address: str,
-    topics: Sequence[str],
-    values: Sequence[str],
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
+    name: str, address: str, topics: Sequence[str], values: Sequence[str], gateway: GatewayOptions, as_json: bool
 ) -> None:
     """Add a bridge to ADDRESS, which is HOST:PORT. It is there after a restart too."""
     lines = [f"name = {toml_value(name)}", f"addresses = {toml_value([address])}", f"topic = {toml_value(topics)}"]
     lines += [toml_setting(value) for value in values]
-    endpoint = gateway_endpoint(http, config, token_file)
+    endpoint = gateway.endpoint()
     _run_order(endpoint, as_json, f"{name} is added", do="add", settings="[[bridge]]\n" + "\n".join(lines))
 
 
@@ -200,26 +183,26 @@ def toml_setting(value: str) -> str:
 
 @command.command("pause")
 @click.argument("name")
-@gateway_options
-def pause(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def pause(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     """Hang up until it is resumed, over restarts too. What is for the remote waits."""
-    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is paused", do="pause", name=name)
+    _run_order(gateway.endpoint(), as_json, f"{name} is paused", do="pause", name=name)
 
 
 @command.command("resume")
 @click.argument("name")
-@gateway_options
-def resume(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def resume(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     """Dial again, and at once, or when its hours begin."""
-    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is dialled", do="resume", name=name)
+    _run_order(gateway.endpoint(), as_json, f"{name} is dialled", do="resume", name=name)
 
 
 @command.command("remove")
 @click.argument("name")
-@gateway_options
-def remove(name: str, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def remove(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     """Remove a bridge that was added. What waits for its remote is dropped."""
-    _run_order(gateway_endpoint(http, config, token_file), as_json, f"{name} is no more", do="remove", name=name)
+    _run_order(gateway.endpoint(), as_json, f"{name} is no more", do="remove", name=name)
 
 
 def _run_order(endpoint: GatewayEndpoint, as_json: bool, text: str, **query: str) -> None:

@@ -20,7 +20,7 @@ from edgebroker.cli.http_client import (
     GatewayAnswerInvalid,
     GatewayEndpoint,
     GatewayNoAnswer,
-    gateway_endpoint,
+    GatewayOptions,
     get_json,
     token_file_option,
 )
@@ -180,7 +180,7 @@ def command(
         try:
             if file is not None:
                 raise click.UsageError("either FILE or --http")
-            state, line = _ask(gateway_endpoint(http, None, token_file), thresholds)
+            state, line = _ask(GatewayOptions(http, None, token_file).endpoint(), thresholds)
         except (click.UsageError, EdgebrokerError) as error:
             state, line = ProbeState.UNKNOWN, probe_line(ProbeState.UNKNOWN, str(error))
         _answer(state, line, as_json)

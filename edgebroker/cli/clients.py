@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -13,13 +12,13 @@ import click
 from edgebroker.cli.display import aligned, count, fitted, octets, shortened, span
 from edgebroker.cli.http_client import (
     GatewayEndpoint,
+    GatewayOptions,
     OrderRefused,
-    gateway_endpoint,
     gateway_options,
     get_json,
     post_json,
 )
-from edgebroker.cli.parameters import DurationType, HttpAddress, WordChoice
+from edgebroker.cli.parameters import DurationType, WordChoice
 
 LIMIT: Final = 100
 PAGE_ROWS: Final = 1_000  # rows in one response
@@ -39,22 +38,13 @@ def command() -> None:
 @click.option("--state", type=WordChoice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
 @click.option("--sort", type=WordChoice(SORTS), default="client", show_default=True, help="The most first, or by name.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Clients in the list.")
-@gateway_options
-def list_(
-    pattern: str,
-    state: str | None,
-    sort: str,
-    limit: int,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def list_(pattern: str, state: str | None, sort: str, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     """List clients, connected or with a session that waits, whose identifier PATTERN matches: 'pump-*'.
 
     Exit code 0 if there are any, 1 if not, 2 if the gateway does not answer.
     """
-    answer = _get_clients(gateway_endpoint(http, config, token_file), pattern, state or "", sort, limit)
+    answer = _get_clients(gateway.endpoint(), pattern, state or "", sort, limit)
     click.echo(json.dumps(answer) if as_json else "\n".join(_list_lines(answer, pattern, state)))
     sys.exit(0 if answer["clients"] else 1)
 
@@ -75,16 +65,14 @@ def _get_clients(endpoint: GatewayEndpoint, pattern: str, state: str, sort: str,
 @command.command("show", short_help="Show all there is to know of one client.")
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=20, show_default=True, help="Lines of each kind.")
-@gateway_options
-def show(
-    name: str, limit: int, http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
-) -> None:
+@gateway_options()
+def show(name: str, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     """Show all there is to know of one client: its terms, its subscriptions, and what waits for it.
 
     Messages are shown without their payloads, those first that were sent and are not acknowledged. Exit code 2 if there
     is no such client.
     """
-    answer = get_json(gateway_endpoint(http, config, token_file), "/client", name=name, limit=limit)
+    answer = get_json(gateway.endpoint(), "/client", name=name, limit=limit)
     click.echo(json.dumps(answer) if as_json else "\n".join(_detail_lines(answer)))
 
 
@@ -95,17 +83,8 @@ def show(
 @click.option(
     "--limit", type=click.IntRange(0, PAGE_ROWS), default=LIMIT, show_default=True, help="Subscriptions shown."
 )
-@gateway_options
-def readers(
-    topic: str,
-    payload: str | None,
-    qos: int,
-    limit: int,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def readers(topic: str, payload: str | None, qos: int, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     """Show who would get a message of TOPIC now, and of those who ask for the topic, why others would not.
 
     Nothing is published. Exit code 0 if somebody gets it, or may, 1 if nobody does.
@@ -113,24 +92,22 @@ def readers(
     query: dict[str, str | int] = {"topic": topic, "qos": qos, "limit": limit}
     if payload is not None:
         query["payload"] = payload
-    answer = get_json(gateway_endpoint(http, config, token_file), "/readers", **query)
+    answer = get_json(gateway.endpoint(), "/readers", **query)
     click.echo(json.dumps(answer) if as_json else "\n".join(_reader_lines(answer)))
     sys.exit(0 if any(not forecast.startswith("no") for forecast in answer["answers"]) else 1)
 
 
 @command.command("disconnect")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@gateway_options
-def disconnect(
-    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
-) -> None:
+@gateway_options()
+def disconnect(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
     """End the connections of clients. Their wills go out; sessions that are to last wait for them.
 
     They may come back at once; `block` keeps them out. A client of MQTT 5 is told 0x98 (administrative
     action). Exit code 1 if one was not connected, 2 if there is none of a name; all others are disconnected.
     """
     were_all_connected = True
-    orders = ClientOrders(gateway_endpoint(http, config, token_file), "disconnect")
+    orders = ClientOrders(gateway.endpoint(), "disconnect")
     for name, answer in orders.each(names):
         were_all_connected = were_all_connected and answer["disconnected"]
         outcome = "is disconnected" if answer["disconnected"] else "was not connected"
@@ -142,15 +119,13 @@ def disconnect(
 
 @command.command("end", short_help="End the sessions of clients, and their connections.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@gateway_options
-def end(
-    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
-) -> None:
+@gateway_options()
+def end(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
     """End the sessions of clients, and their connections: subscriptions are forgotten, and what waits is dropped.
 
     Their wills go out. Exit code 2 if there is none of a name; all others are ended.
     """
-    orders = ClientOrders(gateway_endpoint(http, config, token_file), "end")
+    orders = ClientOrders(gateway.endpoint(), "end")
     for name, answer in orders.each(names):
         click.echo(
             json.dumps(answer) if as_json else f"the session of {name} is ended; {answer['dropped']} messages dropped"
@@ -162,22 +137,14 @@ def end(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--for", "duration", type=DurationType(), default="1h", show_default=True, help="90s, 15m, 12h, 30d.")
 @click.option("--why", default="", metavar="TEXT", help="What `blocked` and the operator's log say of it.")
-@gateway_options
-def block(
-    names: Sequence[str],
-    duration: int,
-    why: str,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def block(names: Sequence[str], duration: int, why: str, gateway: GatewayOptions, as_json: bool) -> None:
     """Keep clients out for a while, and disconnect those that are here: by identifier, whoever says it.
 
     A client of MQTT 5 is told 0x8A (banned). It holds over restarts, where there is a data folder. Who is to stay away
     for good must lose its user. Exit code 2 if one cannot be; all others are.
     """
-    orders = ClientOrders(gateway_endpoint(http, config, token_file), "block")
+    orders = ClientOrders(gateway.endpoint(), "block")
     for name, answer in orders.each(names, seconds=str(duration), why=why):
         disconnected = "; it is disconnected" if answer["disconnected"] else ""
         line = f"{name} is kept out for {span(answer['seconds'])}{disconnected}{_restart_note(answer)}"
@@ -187,22 +154,20 @@ def block(
 
 @command.command("unblock")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@gateway_options
-def unblock(
-    names: Sequence[str], http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool
-) -> None:
+@gateway_options()
+def unblock(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
     """Let clients in again. Exit code 2 if one is not blocked; all others are not any more."""
-    orders = ClientOrders(gateway_endpoint(http, config, token_file), "unblock")
+    orders = ClientOrders(gateway.endpoint(), "unblock")
     for name, answer in orders.each(names):
         click.echo(json.dumps(answer) if as_json else f"{name} may come again{_restart_note(answer)}")
     sys.exit(orders.exit_code)
 
 
 @command.command("blocked")
-@gateway_options
-def blocked(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def blocked(gateway: GatewayOptions, as_json: bool) -> None:
     """List who is kept out, for how long still, since when, and why."""
-    answer = get_json(gateway_endpoint(http, config, token_file), "/blocked")
+    answer = get_json(gateway.endpoint(), "/blocked")
     rows = [
         ("CLIENT", "FOR", "SINCE", "WHY"),
         *(

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,18 +32,6 @@ token_file_option = click.option(
 )
 
 
-def gateway_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options by which a command finds the gateway, and `--json`."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="For programs."),
-        token_file_option,
-        click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."),
-        click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"),
-    ):
-        function = option(function)
-    return function
-
-
 class GatewayNoAnswer(Refused):
     """No answer from the address."""
 
@@ -65,22 +54,55 @@ class GatewayEndpoint(NamedTuple):
         return str(self.address)
 
 
-def gateway_endpoint(given: HttpAddress | None, config: Path | None, token_file: Path | None) -> GatewayEndpoint:
-    """Returns the address from the command line, the settings file, or the default port of this machine.
+class GatewayOptions(NamedTuple):
+    """The options by which a command finds a gateway."""
 
-    The token is the first one of the token file. Raises Refused, SettingsRefused.
-    """
-    settings = None if config is None else Settings.load(config, apart=True).http
-    token_file = token_file or (None if settings is None else settings.token_file)
-    token = "" if token_file is None else load_tokens(token_file, may_wait=True)[0]
-    if given is not None:
-        return GatewayEndpoint(given, token)
-    if settings is None:
-        return GatewayEndpoint(HttpAddress(LOCAL, USUAL_PORT), token)
-    if settings.port is None:
-        raise Refused(f"{config}: a gateway with these settings answers no questions; set port in [http]")
-    host = LOCAL if settings.host in ("0.0.0.0", "::", "") else settings.host
-    return GatewayEndpoint(HttpAddress(host, settings.port), token)
+    http: HttpAddress | None
+    config: Path | None
+    token_file: Path | None
+
+    def endpoint(self) -> GatewayEndpoint:
+        """Returns the address from the command line, the settings file, or the default port of this machine.
+
+        The token is the first one of the token file. Raises Refused, SettingsRefused.
+        """
+        settings = None if self.config is None else Settings.load(self.config, apart=True).http
+        token_file = self.token_file or (None if settings is None else settings.token_file)
+        token = "" if token_file is None else load_tokens(token_file, may_wait=True)[0]
+        if self.http is not None:
+            return GatewayEndpoint(self.http, token)
+        if settings is None:
+            return GatewayEndpoint(HttpAddress(LOCAL, USUAL_PORT), token)
+        if settings.port is None:
+            raise Refused(f"{self.config}: a gateway with these settings answers no questions; set port in [http]")
+        host = LOCAL if settings.host in ("0.0.0.0", "::", "") else settings.host
+        return GatewayEndpoint(HttpAddress(host, settings.port), token)
+
+
+def gateway_options(json_help: str = "For programs.") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of `GatewayOptions` to a command, which gets them as `gateway`, and `--json`."""
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(
+            *arguments: Any, http: HttpAddress | None, config: Path | None, token_file: Path | None, **options: Any
+        ) -> None:
+            function(*arguments, gateway=GatewayOptions(http, config, token_file), **options)
+
+        for option in (
+            click.option("--json", "as_json", is_flag=True, help=json_help),
+            token_file_option,
+            click.option(
+                "--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."
+            ),
+            click.option(
+                "--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def get_json(endpoint: GatewayEndpoint, path: str, **query: str | int) -> dict[str, Any]:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from edgebroker.cli.display import count, octets
-from edgebroker.cli.http_client import gateway_endpoint, get_json, token_file_option
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
 
 HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 
 
 @click.command("links")
-@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
-@token_file_option
-@click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /links as it is.")
-def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options("For programs: the answer of /links as it is.")
+def command(gateway: GatewayOptions, as_json: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
 
     INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
@@ -30,7 +25,7 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
 
     Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
     """
-    answer = get_json(gateway_endpoint(http, config, token_file), "/links")
+    answer = get_json(gateway.endpoint(), "/links")
     click.echo(json.dumps(answer) if as_json else "\n".join(link_lines(answer)))
     sys.exit(0 if all(row["up"] for row in answer["links"]) else 1)
 

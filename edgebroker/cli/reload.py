@@ -9,15 +9,14 @@ from typing import Any
 
 import click
 
-from edgebroker.cli.http_client import gateway_endpoint, gateway_options, post_json
-from edgebroker.cli.parameters import HttpAddress
+from edgebroker.cli.http_client import GatewayOptions, gateway_options, post_json
 from edgebroker.runtime.reload import rejected_outcome
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
 
 @click.command("reload")
-@gateway_options
-def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, as_json: bool) -> None:
+@gateway_options()
+def command(gateway: GatewayOptions, as_json: bool) -> None:
     """Have a running gateway read its settings again, and the files they name, as SIGHUP does, and show the outcome.
 
     What needs a restart is said, and what is wrong: then the settings of before still hold.
@@ -25,8 +24,8 @@ def command(http: HttpAddress | None, config: Path | None, token_file: Path | No
     Exit code 0 if all was taken, 1 if the settings, or a bridge among them, were rejected, 2 if the gateway does not
     answer.
     """
-    answer = _rejected_settings(config) if config is not None and config.is_file() else {}
-    answer = answer or post_json(gateway_endpoint(http, config, token_file), "/reload")
+    answer = _rejected_settings(gateway.config) if gateway.config is not None and gateway.config.is_file() else {}
+    answer = answer or post_json(gateway.endpoint(), "/reload")
     click.echo(json.dumps(answer) if as_json else "\n".join(answer["lines"]))
     sys.exit(0 if answer["taken"] and not answer["rejected"] else 1)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import aligned, count, octets, shortened, span
-from edgebroker.cli.http_client import gateway_endpoint, gateway_options, get_json, post_json
-from edgebroker.cli.parameters import HttpAddress, WordChoice
+from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json, post_json
+from edgebroker.cli.parameters import WordChoice
 
 LIMIT: Final = 20
 TOPIC_COLUMNS: Final = 60
@@ -28,22 +27,14 @@ def command() -> None:
 @click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
 @click.option("--sort", type=WordChoice(["topic", "bytes", "age"]), default="topic", show_default=True)
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
-@gateway_options
-def list_(
-    topic_filter: str,
-    sort: str,
-    limit: int,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def list_(topic_filter: str, sort: str, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     """List the retained messages of this gateway, without their payloads: the largest or the oldest first with --sort.
 
     Other gateways of a federation retain their own, and a new subscriber gets them too; ask each with --http.
     What begins with $ is listed if the filter says so: '$SYS/#'. Payloads come to who subscribes (`edgebroker sub`).
     """
-    endpoint = gateway_endpoint(http, config, token_file)
+    endpoint = gateway.endpoint()
     answer = get_json(endpoint, "/retained", topic=topic_filter, sort=sort, limit=limit)
     click.echo(json.dumps(answer) if as_json else "\n".join(_listed(answer)))
 
@@ -51,21 +42,14 @@ def list_(
 @command.command("clear")
 @click.argument("topic_filter")
 @click.option("--yes", is_flag=True, help="Clear all that a filter with wildcards matches, without asking.")
-@gateway_options
-def clear(
-    topic_filter: str,
-    yes: bool,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options()
+def clear(topic_filter: str, yes: bool, gateway: GatewayOptions, as_json: bool) -> None:
     """Clear the retained messages that TOPIC_FILTER matches.
 
     Each is cleared by an empty retained message, as a client would: who subscribed hears it, and so do the gateways of
     the federation. Exit code 1 if there was nothing.
     """
-    endpoint = gateway_endpoint(http, config, token_file)
+    endpoint = gateway.endpoint()
     if not yes and any(level in ("+", "#") for level in topic_filter.split("/")):
         matched = get_json(endpoint, "/retained", topic=topic_filter, limit=0)["matched"]
         question = f"{count(matched)} retained messages match {topic_filter}"

@@ -6,14 +6,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from edgebroker.cli.display import count, fitted, octets, span
-from edgebroker.cli.http_client import gateway_endpoint, get_json, token_file_option
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType, WordChoice
+from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
+from edgebroker.cli.parameters import WordChoice
 
 Status = Mapping[str, Any]
 
@@ -153,17 +152,14 @@ WIDTH_MAX = 120
 
 
 @click.command("status")
-@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
-@token_file_option
+@gateway_options("For programs: the answer of /status as it is.")
 @click.option("--sort", type=WordChoice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: the answer of /status as it is.")
-def command(http: HttpAddress | None, config: Path | None, token_file: Path | None, sort: str, as_json: bool) -> None:
+def command(gateway: GatewayOptions, sort: str, as_json: bool) -> None:
     """Show how a running gateway is: totals since its start, and the clients that stand out.
 
     Exit code 0 if it is well, 1 if it says that it is not, 2 if it does not answer.
     """
-    answer = get_json(gateway_endpoint(http, config, token_file), "/status", sort=sort, limit=ROWS)
+    answer = get_json(gateway.endpoint(), "/status", sort=sort, limit=ROWS)
     if as_json:
         click.echo(json.dumps(answer))
     else:

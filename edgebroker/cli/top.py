@@ -8,12 +8,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 
-from edgebroker.cli.http_client import GatewayNoAnswer, gateway_endpoint, get_json, token_file_option
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType, WordChoice
+from edgebroker.cli.http_client import GatewayNoAnswer, GatewayOptions, gateway_options, get_json
+from edgebroker.cli.parameters import WordChoice
 from edgebroker.cli.status import SORTS, Status, overview, table
 
 # the alternate screen without a cursor, and back
@@ -23,29 +22,17 @@ ROWS_MAX = 100
 
 
 @click.command("top")
-@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
-@token_file_option
+@gateway_options("For programs: the answers of /status, one a line.")
 @click.option("--sort", type=WordChoice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")
 @click.option("--count", type=click.IntRange(1), help="End after so many pictures.")
 @click.option("--once", is_flag=True, help="Two looks one interval apart, so that there are rates; one picture.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: the answers of /status, one a line.")
-def command(
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    sort: str,
-    interval: float,
-    count: int | None,
-    once: bool,
-    as_json: bool,
-) -> None:
+def command(gateway: GatewayOptions, sort: str, interval: float, count: int | None, once: bool, as_json: bool) -> None:
     """Watch a running gateway: rates, what waits, and the clients that stand out. End it with Ctrl-C.
 
     On a terminal the picture is drawn anew; elsewhere pictures follow each other. Exit code 2 if nobody answers.
     """
-    endpoint = gateway_endpoint(http, config, token_file)
+    endpoint = gateway.endpoint()
     is_interactive = sys.stdout.isatty() and not once and not as_json
     shown, before = 0, None
     if once:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from http.client import HTTPException, HTTPResponse
-from pathlib import Path
 from typing import Any
 
 import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import plain
-from edgebroker.cli.http_client import gateway_endpoint, open_response, token_file_option
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType
+from edgebroker.cli.http_client import GatewayOptions, gateway_options, open_response
 
 TIMEOUT_S = 15.0  # the gateway sends an empty line every 5 s when nothing happens
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
@@ -26,19 +24,8 @@ HIDDEN = frozenset({"time", "way", "peer", *UNNAMED})
 @click.option("--client", help="Only clients of this name; * stands for anything.")
 @click.option("--topic", help="Only messages to topics that match this filter, and their acknowledgements.")
 @click.option("--seconds", type=click.IntRange(1, 86_400), default=60, show_default=True, help="End after this long.")
-@click.option("--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
-@token_file_option
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
-def command(
-    client: str | None,
-    topic: str | None,
-    seconds: int,
-    http: HttpAddress | None,
-    config: Path | None,
-    token_file: Path | None,
-    as_json: bool,
-) -> None:
+@gateway_options("For programs: one JSON object a line.")
+def command(client: str | None, topic: str | None, seconds: int, gateway: GatewayOptions, as_json: bool) -> None:
     """Watch packets and fates as they happen.
 
     -> is what a client says, <- what it is told, == what becomes of a message. Payloads, user names and passwords are
@@ -46,7 +33,7 @@ def command(
     """
     query: dict[str, str | int] = {"seconds": seconds}
     query |= {name: value for name, value in (("client", client), ("topic", topic)) if value is not None}
-    endpoint = gateway_endpoint(http, config, token_file)
+    endpoint = gateway.endpoint()
     try:
         with open_response(endpoint, "/trace", query, TIMEOUT_S) as response:
             for line in _lines(response):
