@@ -28,66 +28,22 @@ from edgebroker.overlay.topology.draft import (
 )
 from edgebroker.overlay.topology.factor import POSITION
 from edgebroker.overlay.topology.topology import Topology
-from edgebroker.runtime.settings.kinds import Choice, Integer, InvalidValue, ListOf, Text, toml_name
+from edgebroker.runtime.settings.kinds import Choice, Integer, ListOf, OneOrMoreOf, Parsed, Text
 from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 from edgebroker.runtime.settings.reading import read_sections, read_settings_text
-from edgebroker.runtime.settings.schema import Conflict, Section, key
+from edgebroker.runtime.settings.schema import Conflict, Section, key, missing_keys
 from edgebroker.runtime.settings.toml import KeyLines
 
 _ANOTHER: Final = f"(-{POSITION}){{0,{limits.POSITIONS_MAX - 1}}}"
 _PATH: Final = Text(POSITION + _ANOTHER, 'positions with "-" between, like "a-b-c"')
 
 
-@dataclass(frozen=True, slots=True)
-class PathList:
-    """Reads the paths of a tree, at most `most`."""
-
-    most: int
-
-    def read(self, value: object, folder: Path) -> tuple[object, ...]:
-        return ListOf(_PATH, self.most).read([value] if isinstance(value, str) else value, folder)
-
-    def __str__(self) -> str:
-        return f"{_PATH}, or a list of such paths"
-
-
-@dataclass(frozen=True, slots=True)
-class _Address:
-    """Reads one address."""
-
-    def read(self, value: object, folder: Path) -> Address:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
-        try:
-            return Address.parse(value)
-        except ValueError as error:
-            raise InvalidValue(f"is {value!r}", f"write {self}") from error
-
-    def __str__(self) -> str:
-        return 'host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"'
-
-
-@dataclass(frozen=True, slots=True)
-class AddressList:
-    """Reads the addresses of something, the preferred one first; at most `most`."""
-
-    most: int
-
-    def read(self, value: object, folder: Path) -> tuple[object, ...]:
-        return ListOf(_Address(), self.most).read([value] if isinstance(value, str) else value, folder)
-
-    def __str__(self) -> str:
-        return f"{_Address()}, or a list of such addresses"
-
-
+_ADDRESS: Final = Parsed('host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"', Address.parse)
+ADDRESSES: Final = OneOrMoreOf(_ADDRESS, "addresses", 8)
+"""The addresses of a gateway, the preferred one first."""
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")
 DIALS: Final = {"auto": DialPreference.AUTO, "always": DialPreference.ALWAYS, "never": DialPreference.NEVER}
 BYTES_MAX: Final = 10**12  # per second, or per day: a larger number has a few zeros too many
-
-
-def _missing(given: Set[str], **meanings: str) -> Iterator[Conflict]:
-    """Yields a conflict for each required key that a section does not have."""
-    return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +53,17 @@ class FederationSection:
     name: str = key("", NAME)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(given, name="give the federation a name")
+        return missing_keys(given, name="give the federation a name")
 
 
 @dataclass(frozen=True, slots=True)
 class FactorSection:
     """The acyclic factor: a tree of positions, which the gateways of each site hold among them."""
 
-    tree: tuple[str, ...] = key((), PathList(256))
+    tree: tuple[str, ...] = key((), OneOrMoreOf(_PATH, "paths", 256))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(given, tree='write paths of positions, like "a-b-c"')
+        return missing_keys(given, tree='write paths of positions, like "a-b-c"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +78,7 @@ class SiteSection:
     bytes_per_day: int | None = key(None, Integer(100_000, BYTES_MAX))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(given, name="give the site a name")
+        return missing_keys(given, name="give the site a name")
 
     def site(self, index: int) -> Site:
         """Returns the overlay's site. *index*: its place in the file, from 0."""
@@ -140,12 +96,12 @@ class GatewaySection:
     number: int | None = key(None, Integer(0, limits.GATEWAY_NUMBER_MAX))
     site: str = key("", NAME)
     positions: tuple[str, ...] = key((), ListOf(Text(POSITION, "1 to 16 letters, digits or '_'"), limits.POSITIONS_MAX))
-    address: tuple[Address, ...] = key((), AddressList(8))
-    lan: tuple[Address, ...] = key((), AddressList(8))
+    address: tuple[Address, ...] = key((), ADDRESSES)
+    lan: tuple[Address, ...] = key((), ADDRESSES)
     dials: str = key("auto", Choice(tuple(DIALS)))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(given, name="give the gateway a name", site="name the [[site]] where it stands")
+        return missing_keys(given, name="give the gateway a name", site="name the [[site]] where it stands")
 
     def gateway(self, previous: DraftGateway | None) -> DraftGateway:
         """Returns the overlay's gateway. *previous*: the one above in the file."""
@@ -162,10 +118,10 @@ class LinkSection:
 
     between: tuple[str, ...] = key((), ListOf(NAME, 2))
     dials: str = key("", NAME)
-    address: tuple[Address, ...] = key((), AddressList(8))
+    address: tuple[Address, ...] = key((), ADDRESSES)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        yield from _missing(given, between="name the two gateways", dials="say which of them dials")
+        yield from missing_keys(given, between="name the two gateways", dials="say which of them dials")
         if "between" in given and len(set(self.between)) != 2:
             yield "between", f"names {' and '.join(self.between) or 'nobody'}", "name two gateways"
 

@@ -20,7 +20,7 @@ from edgebroker.cli.check import command as check
 from edgebroker.cli.check import effective
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.settings import KEYS, SECTIONS, Settings, SettingsRefused, default_of
-from edgebroker.runtime.settings.kinds import Boolean, Choice, FilePath, Integer, InvalidValue, ListOf, ValueKind
+from edgebroker.runtime.settings.kinds import FILE, Boolean, Choice, Integer, InvalidValue, ListOf, ValueKind
 from edgebroker.runtime.settings.toml import KeyLines
 
 
@@ -197,7 +197,7 @@ KINDS = {
     Boolean(): ([True, False], [1, "true", None]),
     Choice(("red", "green")): (["red", "green"], ["", "Red", 1]),
     ListOf(Integer(1, 3), 2): ([[], [1], [1, 3]], [[4], [1, 1, 1], 1, ["1"]]),
-    FilePath(): (["a/b", "/a"], ["", "a\0", 1, "~nobody-of-this-name/x"]),
+    FILE: (["a/b", "/a"], ["", "a\0", 1, "~nobody-of-this-name/x"]),
 }
 
 
@@ -205,9 +205,7 @@ KINDS = {
 def test_a_kind_takes_what_it_says_and_nothing_else(kind: ValueKind, values: tuple[list[object], list[object]]) -> None:
     for value in values[0]:
         taken = kind.read(value, Path("/f"))
-        assert taken == (
-            tuple(value) if isinstance(value, list) else Path("/f", value) if kind == FilePath() else value
-        )
+        assert taken == (tuple(value) if isinstance(value, list) else Path("/f", value) if kind == FILE else value)
     for value in values[1]:
         with pytest.raises(InvalidValue):
             kind.read(value, Path("/f"))

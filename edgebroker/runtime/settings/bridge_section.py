@@ -11,7 +11,17 @@ from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
 from edgebroker.names import Address
-from edgebroker.runtime.settings.kinds import Boolean, Choice, FilePath, Integer, InvalidValue, ListOf, Text, toml_name
+from edgebroker.runtime.settings.kinds import (
+    FILE,
+    Boolean,
+    Choice,
+    Integer,
+    InvalidValue,
+    ListOf,
+    Parsed,
+    Text,
+    toml_name,
+)
 from edgebroker.runtime.settings.schema import Activation, Conflict, key
 
 if TYPE_CHECKING:
@@ -22,25 +32,11 @@ LIVE: Final = Activation.LIVE
 RULES_MAX: Final = 256
 """The most rules of a bridge: each is a subscription at one end or both."""
 ADDRESSES_MAX: Final = 8
+ADDRESS: Final = Parsed('"HOST:PORT"', lambda text: str(Address.parse(text)))
+"""The address of a remote broker."""
 SPANS_MAX: Final = 32
 """The most time spans of a bridge's schedule for a day."""
 BYTES_PER_DAY_MAX: Final = 1_000_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class AddressKind:
-    """The address of a remote broker, `HOST:PORT`."""
-
-    def read(self, value: object, folder: Path) -> str:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
-        try:
-            return str(Address.parse(value))
-        except ValueError as error:
-            raise InvalidValue(str(error), f"write {self}") from error
-
-    def __str__(self) -> str:
-        return '"HOST:PORT"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +132,13 @@ class BridgeSettings:
     """A bridge: a remote broker, the rules for messages, and limits."""
 
     name: str = key("", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE)
-    addresses: tuple[str, ...] = key((), ListOf(AddressKind(), ADDRESSES_MAX), LIVE)
+    addresses: tuple[str, ...] = key((), ListOf(ADDRESS, ADDRESSES_MAX), LIVE)
     topic: tuple[BridgeRule, ...] = key((), ListOf(RuleKind(), RULES_MAX), LIVE)
     version: str = key("5", Choice(("5", "3.1.1")), LIVE)
     try_private: bool = key(True, Boolean(), LIVE)
     client_id: str | None = key(None, Text(r"[^\0]{1,128}", "1 to 128 characters"), LIVE)
     username: str | None = key(None, Text(r"[^\0]{1,1024}", "a user name"), LIVE)
-    password_file: Path | None = key(None, FilePath(), LIVE)
+    password_file: Path | None = key(None, FILE, LIVE)
     local_user: str | None = key(None, Text(r"[^\0]{1,128}", "a user name"), LIVE)
     paused: bool = key(False, Boolean(), LIVE)
     keep_alive_s: int = key(60, Integer(0, 65_535), LIVE)
@@ -160,9 +156,9 @@ class BridgeSettings:
     protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
     websocket_path: str = key("/mqtt", Text(r"/[!-\"$->@-~]{0,255}", "a path that begins with '/'"), LIVE)
     tls: bool = key(False, Boolean(), LIVE)
-    tls_ca: Path | None = key(None, FilePath(), LIVE)
-    tls_certificate: Path | None = key(None, FilePath(), LIVE)
-    tls_key: Path | None = key(None, FilePath(), LIVE)
+    tls_ca: Path | None = key(None, FILE, LIVE)
+    tls_certificate: Path | None = key(None, FILE, LIVE)
+    tls_key: Path | None = key(None, FILE, LIVE)
     tls_server_name: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
     origin: bool = key(True, Boolean(), LIVE)
     notification_topic: str | None = key(None, Text(r"[^+#\0]{1,1024}", "a topic without wildcards"), LIVE)
@@ -205,9 +201,8 @@ class BridgeSettings:
         if "websocket_path" in given and self.protocol != "websocket":
             yield "websocket_path", 'does nothing without protocol = "websocket"', "leave the line out"
         if (self.tls_certificate is None) != (self.tls_key is None):
-            name, other = (
-                ("tls_key", "tls_certificate") if self.tls_certificate is None else ("tls_certificate", "tls_key")
-            )
+            names = ("tls_certificate", "tls_key")
+            name, other = names if self.tls_key is None else reversed(names)
             yield name, f"stands without {other}", "they go together"
         if self.schedule and self._never_opens():
             yield "schedule", "is closed all day", "leave some hours open, or write paused = true"

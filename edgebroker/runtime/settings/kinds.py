@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.names import most_alike
@@ -63,36 +64,38 @@ class Text:
     meaning: str
 
     def read(self, value: object, folder: Path) -> str:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
-        if not re.fullmatch(self.pattern, value):
-            raise InvalidValue(f"is {value!r}", f"write {self}")
-        return value
+        text = string(value, f"write {self}, in quotes")
+        if not re.fullmatch(self.pattern, text):
+            raise InvalidValue(f"is {text!r}", f"write {self}")
+        return text
 
     def __str__(self) -> str:
         return self.meaning
 
 
 @dataclass(frozen=True, slots=True)
-class FolderPath:
-    """The path of a folder, which need not exist yet. `~` is the user's home directory."""
+class PathKind:
+    """The path of a file, which is opened later, or of a folder, which need not exist yet. `~` is the user's home
+    directory.
+    """
+
+    meaning: str
 
     def read(self, value: object, folder: Path) -> Path:
-        return _path(value, folder, str(self))
+        path = string(value, f"write {self}, in quotes")
+        if not path or "\0" in path:
+            raise InvalidValue(f"is {path!r}", f"write {self}, or leave the line out")
+        try:
+            return folder / Path(path).expanduser()
+        except RuntimeError as error:
+            raise InvalidValue(f"is {path!r}", "there is no such user; write the whole path") from error
 
     def __str__(self) -> str:
-        return "the path of a folder"
+        return self.meaning
 
 
-@dataclass(frozen=True, slots=True)
-class FilePath:
-    """The path of a file, which is opened later. `~` is the user's home directory."""
-
-    def read(self, value: object, folder: Path) -> Path:
-        return _path(value, folder, str(self))
-
-    def __str__(self) -> str:
-        return "the path of a file"
+FILE: Final = PathKind("the path of a file")
+FOLDER: Final = PathKind("the path of a folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +118,35 @@ class Choice:
     words: tuple[str, ...]
 
     def read(self, value: object, folder: Path) -> str:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write one of {self}")
-        if value not in self.words:
-            nearest = most_alike(value, self.words)
-            raise InvalidValue(f"is {value!r}", f'did you mean "{nearest}"?' if nearest else f"write one of {self}")
-        return value
+        word = string(value, f"write one of {self}")
+        if word not in self.words:
+            nearest = most_alike(word, self.words)
+            raise InvalidValue(f"is {word!r}", f'did you mean "{nearest}"?' if nearest else f"write one of {self}")
+        return word
 
     def __str__(self) -> str:
         return ", ".join(f'"{word}"' for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
-class IpNetwork:
-    """An IP network, or the address of one host."""
+class Parsed:
+    """A string from which `parse` makes the value; it raises ValueError for any other."""
 
-    def read(self, value: object, folder: Path) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
+    meaning: str
+    parse: Callable[[str], object]
+
+    def read(self, value: object, folder: Path) -> object:
+        text = string(value, f"write {self}, in quotes")
         try:
-            return ipaddress.ip_network(value)
+            return self.parse(text)
         except ValueError as error:
-            raise InvalidValue(f"is {value!r}", f"write {self}") from error
+            raise InvalidValue(f"is {text!r}", f"write {self}") from error
 
     def __str__(self) -> str:
-        return "an address or a network like 10.0.0.0/8"
+        return self.meaning
+
+
+IP_NETWORK: Final = Parsed("an address or a network like 10.0.0.0/8", ipaddress.ip_network)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +167,26 @@ class ListOf:
         return f"a list of up to {self.most}, each {self.kind}"
 
 
-def _path(value: object, folder: Path, what: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class OneOrMoreOf:
+    """A value of one kind, or a list of at most `most`; `read` returns a tuple. `plural`: the name of several."""
+
+    kind: ValueKind
+    plural: str
+    most: int
+
+    def read(self, value: object, folder: Path) -> tuple[object, ...]:
+        return ListOf(self.kind, self.most).read([value] if isinstance(value, str) else value, folder)
+
+    def __str__(self) -> str:
+        return f"{self.kind}, or a list of such {self.plural}"
+
+
+def string(value: object, mend: str) -> str:
+    """Return *value* if it is a string. Raises InvalidValue."""
     if not isinstance(value, str):
-        raise InvalidValue(f"is {toml_name(value)}", f"write {what}, in quotes")
-    if not value or "\0" in value:
-        raise InvalidValue(f"is {value!r}", f"write {what}, or leave the line out")
-    try:
-        return folder / Path(value).expanduser()
-    except RuntimeError as error:
-        raise InvalidValue(f"is {value!r}", "there is no such user; write the whole path") from error
+        raise InvalidValue(f"is {toml_name(value)}", mend)
+    return value
 
 
 def toml_name(value: object) -> str:

@@ -122,6 +122,11 @@ def _nearest_key(known: Sections, section: Section, name: str) -> str:
     return f"did you mean {nearest}?" if nearest else f"[{section.name}] has {', '.join(section.keys)}"
 
 
+def missing_keys(given: Set[str], **meanings: str) -> Iterator[Conflict]:
+    """Yield a conflict for each required key that a section does not have; the meanings say what to write."""
+    return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
+
+
 def sections_with(known: Sections, name: str) -> Iterator[str]:
     """Return the names of the sections that have a key *name*."""
     return (section.name for section in known.values() if name in section.keys)

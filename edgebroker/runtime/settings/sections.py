@@ -19,16 +19,16 @@ from edgebroker.federation.options import DEFAULT_OPTIONS
 from edgebroker.limits import JOURNAL_BYTES_MAX, MIB
 from edgebroker.names import hostport
 from edgebroker.runtime.settings.kinds import (
+    FILE,
+    FOLDER,
+    IP_NETWORK,
     Boolean,
     Choice,
-    FilePath,
-    FolderPath,
     Integer,
     InvalidValue,
-    IpNetwork,
     ListOf,
     Text,
-    toml_name,
+    string,
 )
 from edgebroker.runtime.settings.schema import Activation, Conflict, key
 
@@ -40,13 +40,12 @@ class DurabilityKind:
     """A durability: `sync`, `batched:MS` or `memory`."""
 
     def read(self, value: object, folder: Path) -> Durability:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}")
-        if value in ("sync", "memory"):
-            return SYNC if value == "sync" else MEMORY
-        found = re.fullmatch(r"batched:([0-9]{1,6})", value)
+        text = string(value, f"write {self}")
+        if text in ("sync", "memory"):
+            return SYNC if text == "sync" else MEMORY
+        found = re.fullmatch(r"batched:([0-9]{1,6})", text)
         if not found or not 1 <= int(found[1]) <= BATCH_MS_MAX:
-            raise InvalidValue(f"is {value!r}", f"write {self}, with 1 to {BATCH_MS_MAX:,} milliseconds")
+            raise InvalidValue(f"is {text!r}", f"write {self}, with 1 to {BATCH_MS_MAX:,} milliseconds")
         return batched(int(found[1]))
 
     def __str__(self) -> str:
@@ -69,9 +68,7 @@ class ClientDurabilityKind:
     """A durability for some clients: `PATTERN=MODE`, where PATTERN may contain `*` and `?`."""
 
     def read(self, value: object, folder: Path) -> ClientDurability:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}")
-        pattern, equals, mode = value.rpartition("=")
+        pattern, equals, mode = string(value, f"write {self}").rpartition("=")
         if not equals or not pattern:
             raise InvalidValue(f"is {value!r}", f"write {self}")
         return ClientDurability(pattern, DurabilityKind().read(mode, folder))
@@ -126,7 +123,7 @@ class ListenerSettings:
     )
     host: str = key("127.0.0.1", Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
     port: int = key(1883, Integer(0, 65_535), LIVE)
-    path: Path | None = key(None, FilePath(), LIVE)
+    path: Path | None = key(None, FILE, LIVE)
     path_mode: str = key("0660", Text(r"0[0-7]{3}", "a file mode like 0660"), LIVE)
     protocol: str = key("mqtt", Choice(("mqtt", "websocket")), LIVE)
     websocket_path: str = key(
@@ -135,15 +132,15 @@ class ListenerSettings:
     websocket_origins: tuple[str, ...] = key(
         (), ListOf(Text(r"\*|https?://[^\s/]{1,253}", "an origin like https://example.org, or '*'"), 64), LIVE
     )
-    tls_certificate: Path | None = key(None, FilePath(), LIVE)
-    tls_key: Path | None = key(None, FilePath(), LIVE)
+    tls_certificate: Path | None = key(None, FILE, LIVE)
+    tls_key: Path | None = key(None, FILE, LIVE)
     tls_client: str = key("none", Choice(("none", "optional", "required")), LIVE)
-    tls_client_ca: Path | None = key(None, FilePath(), LIVE)
-    tls_client_crl: Path | None = key(None, FilePath(), LIVE)
+    tls_client_ca: Path | None = key(None, FILE, LIVE)
+    tls_client_crl: Path | None = key(None, FILE, LIVE)
     tls_minimum: str = key("1.2", Choice(("1.2", "1.3")), LIVE)
     proxy_protocol: bool = key(False, Boolean(), LIVE)
     proxy_sources: tuple[AnyNetwork, ...] = key(
-        (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")), ListOf(IpNetwork(), 64), LIVE
+        (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")), ListOf(IP_NETWORK, 64), LIVE
     )
     anonymous: bool | None = key(None, Boolean(), LIVE)
     connections_max: int | None = key(None, Integer(1, 1_000_000), LIVE)
@@ -240,7 +237,7 @@ class ListenerSettings:
 class LogSettings:
     """The delivery log, which is written only with `dir`."""
 
-    dir: Path | None = key(None, FolderPath())
+    dir: Path | None = key(None, FOLDER)
     sample_qos0: int = key(100, Integer(1, 1_000_000))
     segment_bytes_max: int = key(limits.LOG_SEGMENT_BYTES_MAX, Integer(64 * limits.KIB, 64 * limits.MIB))
     bytes_max: int = key(limits.LOG_BYTES_MAX, Integer(0, 1024 * 1024 * limits.MIB))
@@ -251,7 +248,7 @@ class LogSettings:
 class DataSettings:
     """The journal: where it is, what it promises, and how much it may write."""
 
-    dir: Path | None = key(None, FolderPath())
+    dir: Path | None = key(None, FOLDER)
     durability: Durability = key(SYNC, DurabilityKind())
     clients: tuple[ClientDurability, ...] = key((), ListOf(ClientDurabilityKind(), 256))
     commit_ms: int = key(15, Integer(1, 1_000))
@@ -356,9 +353,9 @@ class AccessSettings:
     Without `acl_file` every client may publish and subscribe everywhere.
     """
 
-    password_file: Path | None = key(None, FilePath(), Activation.LIVE)
-    acl_file: Path | None = key(None, FilePath(), Activation.LIVE)
-    token_keys: Path | None = key(None, FilePath(), Activation.LIVE)
+    password_file: Path | None = key(None, FILE, Activation.LIVE)
+    acl_file: Path | None = key(None, FILE, Activation.LIVE)
+    token_keys: Path | None = key(None, FILE, Activation.LIVE)
     certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Activation.LIVE)
 
 
@@ -388,15 +385,15 @@ PEER_TLS_KEYS = ("tls_certificate", "tls_key", "tls_ca")
 class OverlaySettings:
     """The federation to which this gateway belongs as `node.name`; without `topology` it belongs to none."""
 
-    topology: Path | None = key(None, FilePath())
+    topology: Path | None = key(None, FILE)
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(1, 65_535))
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
     lease_s: int = key(DEFAULT_OPTIONS.lease_s, Integer(60, 365 * 24 * 3_600))
-    tls_certificate: Path | None = key(None, FilePath())
-    tls_key: Path | None = key(None, FilePath())
-    tls_ca: Path | None = key(None, FilePath())
-    tls_crl: Path | None = key(None, FilePath())
+    tls_certificate: Path | None = key(None, FILE)
+    tls_key: Path | None = key(None, FILE)
+    tls_ca: Path | None = key(None, FILE)
+    tls_crl: Path | None = key(None, FILE)
 
     @property
     def is_tls(self) -> bool:
@@ -438,7 +435,7 @@ class HttpSettings:
 
     host: str = key("127.0.0.1", Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(0, 65_535))
-    token_file: Path | None = key(None, FilePath(), Activation.LIVE)
+    token_file: Path | None = key(None, FILE, Activation.LIVE)
     health_open: bool = key(True, Boolean(), Activation.LIVE)
 
     def unused(self) -> Iterator[str]:

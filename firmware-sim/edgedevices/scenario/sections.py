@@ -10,8 +10,18 @@ from typing import Final
 
 from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration
 from edgebroker.limits import KIB, MIB
-from edgebroker.runtime.settings.kinds import Boolean, Choice, Integer, InvalidValue, ListOf, Text, ValueKind, toml_name
-from edgebroker.runtime.settings.schema import Conflict, Section, key
+from edgebroker.runtime.settings.kinds import (
+    Boolean,
+    Choice,
+    Integer,
+    InvalidValue,
+    ListOf,
+    Text,
+    ValueKind,
+    string,
+    toml_name,
+)
+from edgebroker.runtime.settings.schema import Conflict, Section, key, missing_keys
 from edgedevices.battery import BatteryKind
 from edgedevices.firmware import FirmwareTimes
 from edgedevices.message import PayloadForm
@@ -32,14 +42,11 @@ class DurationRange:
     most: Duration = 366 * DAY
 
     def read(self, value: object, folder: Path) -> Duration:
-        if not isinstance(value, str):
-            raise InvalidValue(f"is {toml_name(value)}", f"write {self}, in quotes")
-        found = _SPAN.fullmatch(value)
-        if not found:
-            raise InvalidValue(f"is {value!r}", f"write {self}")
-        length = round(float(found[1]) * UNITS[found[2]])
+        text = string(value, f"write {self}, in quotes")
+        found = _SPAN.fullmatch(text)
+        length = round(float(found[1]) * UNITS[found[2]]) if found else -1
         if not self.least <= length <= self.most:
-            raise InvalidValue(f"is {value!r}", f"write {self}")
+            raise InvalidValue(f"is {text!r}", f"write {self}")
         return length
 
     def __str__(self) -> str:
@@ -100,11 +107,6 @@ WIRED: Final = "wired"
 MAINS: Final = "mains"
 
 
-def _missing(given: Set[str], **meanings: str) -> Iterator[Conflict]:
-    """Yields a conflict for each required key that a section does not have."""
-    return ((name, "is missing", meaning) for name, meaning in meanings.items() if name not in given)
-
-
 @dataclass(frozen=True, slots=True)
 class ScenarioSection:
     """The run as a whole."""
@@ -118,7 +120,7 @@ class ScenarioSection:
     audit: bool = key(True, Boolean())
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(
+        return missing_keys(
             given, name="give the scenario a name", seconds='say how long each device lives, like seconds = "60s"'
         )
 
@@ -147,7 +149,7 @@ class FleetSection:
     sense: Duration = key(20 * MILLISECOND, DurationRange(0, HOUR))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        yield from _missing(given, name="give the fleet a name", devices="say how many there are")
+        yield from missing_keys(given, name="give the fleet a name", devices="say how many there are")
         for name in ("qos", "mqtt", "payload"):
             if not getattr(self, name):
                 yield name, "is empty", "name one, or leave the line out"
@@ -173,7 +175,7 @@ class RadioSection:
     listen: Duration = key(SECOND, DurationRange(0, HOUR))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        yield from _missing(given, name="give the radio a name")
+        yield from missing_keys(given, name="give the radio a name")
         if self.name == WIRED:
             yield "name", f'is "{WIRED}"', "this is what a fleet without a radio has; choose another"
         if "outage" in given and self.lost_every is None:
@@ -211,7 +213,7 @@ class BatterySection:
     update_ma: float = key(40.0, CURRENT)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        yield from _missing(given, name="give the battery a name", capacity_mah="say what it holds when it is new")
+        yield from missing_keys(given, name="give the battery a name", capacity_mah="say what it holds when it is new")
         if self.name == MAINS:
             yield "name", f'is "{MAINS}"', "this is what a fleet without a battery has; choose another"
 
@@ -239,7 +241,7 @@ class UpdateSection:
     fails_percent: float = key(0.0, PERCENT)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        return _missing(given, fleet="name the [[fleet]] that gets it", at='say when, like at = "20s"')
+        return missing_keys(given, fleet="name the [[fleet]] that gets it", at='say when, like at = "20s"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class MischiefSection:
     times: int = key(1, Integer(1, 1_000))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
-        yield from _missing(given, fleet="name the [[fleet]] whose habit it is", kind="say what they do")
+        yield from missing_keys(given, fleet="name the [[fleet]] whose habit it is", kind="say what they do")
         if not self.kind:
             return
         timeless = Prank(self.kind) is Prank.DUPLICATE_ID
