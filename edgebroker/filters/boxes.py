@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.filters.elementary import Span
 from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.filters.patterns import prefix_of
 from edgebroker.filters.regions import (
     EVERYTHING,
     Region,
-    Span,
     beginning_with,
     example_of,
     includes,

@@ -11,7 +11,8 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters.boxes import Box
-from edgebroker.filters.regions import Cut, Region, Span, point_of
+from edgebroker.filters.elementary import Cut, Span
+from edgebroker.filters.regions import Region, point_of
 from edgebroker.interest import Interest
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL
 

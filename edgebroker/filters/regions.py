@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from edgebroker.filters.elementary import Cut, Span, common, gaps, merged
 from edgebroker.filters.patterns import successor
 from edgebroker.predicate import COMPOSITE, Bound, ElementaryTest, Interval, Value, ValueType, kind_of
 
-Cut: TypeAlias = tuple[Any, ...]
-Span: TypeAlias = tuple[Cut, Cut]
 Region: TypeAlias = tuple[Span, ...]
 """Spans in order; none is empty, no two touch. Equal sets are equal regions."""
 
@@ -41,45 +40,32 @@ def region_of(test: ElementaryTest) -> Region:
         return whole(ValueType.NULL)
     if test.kind is ValueType.NOT_NULL:
         return PRESENT
-    return _merged(_span(test.kind, interval) for interval in test.intervals)
+    return tuple(merged(_span(test.kind, interval) for interval in test.intervals))
 
 
 def point(value: Bound) -> Region:
     """Return the region of *value* alone."""
-    return _merged((_span(kind_of(value), Interval(value, True, value, True)),))
+    return (_span(kind_of(value), Interval(value, True, value, True)),)
 
 
 def beginning_with(prefix: str) -> Region:
     """Return the strings that begin with *prefix*."""
-    return _merged((_span(ValueType.STRING, Interval(prefix, True, successor(prefix), False)),))
+    return (_span(ValueType.STRING, Interval(prefix, True, successor(prefix), False)),)
 
 
 def union(regions: Iterable[Region]) -> Region:
     """Return the values in any of *regions*."""
-    return _merged(span for region in regions for span in region)
+    return tuple(merged(span for region in regions for span in region))
 
 
 def intersection(one: Region, other: Region) -> Region:
     """Return the values in both regions. Time is linear in both lengths."""
-    common: list[Span] = []
-    i = j = 0
-    while i < len(one) and j < len(other):
-        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
-        if low < high:
-            common.append((low, high))
-        if one[i][1] < other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(common)
+    return tuple(common(one, other))
 
 
 def difference(one: Region, other: Region) -> Region:
     """Return the values in *one* and not in *other*."""
-    begin, end = EVERYTHING[0]
-    lows = [begin, *(high for _, high in other)]
-    highs = [*(low for low, _ in other), end]
-    return intersection(one, tuple(gap for gap in zip(lows, highs, strict=True) if gap[0] < gap[1]))
+    return intersection(one, tuple(gaps(other, EVERYTHING[0])))
 
 
 def includes(wide: Region, narrow: Region) -> bool:
@@ -153,13 +139,3 @@ def _above(kind: ValueType, value: Bound) -> Cut:
     if isinstance(value, str):
         return kind, value + "\0"
     return kind, math.nextafter(value, math.inf) if abs(value) < _FLOAT_WHOLE_MIN else int(value) + 1
-
-
-def _merged(spans: Iterable[Span]) -> Region:
-    joined: list[Span] = []
-    for low, high in sorted(span for span in spans if span[0] < span[1]):
-        if joined and low <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
-        else:
-            joined.append((low, high))
-    return tuple(joined)

@@ -17,9 +17,8 @@ from edgebroker.filters.announcement import CoveringAnnouncer
 from edgebroker.filters.boxes import is_like_all, is_like_any
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers, merged
 from edgebroker.filters.covering_index import SpanIndex
-from edgebroker.filters.elementary import complement, point, union
+from edgebroker.filters.elementary import Span, complement, point, union
 from edgebroker.filters.patterns import parts_of
-from edgebroker.filters.regions import Span
 from edgebroker.interest import Interest
 from edgebroker.predicate import (
     COMPOSITE,
