@@ -6,6 +6,8 @@ Errors in lines of password, key and access-control files are collected, so that
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edgebroker.dataclasses import dataclass
 
 
@@ -87,6 +89,14 @@ class LineError:
     def __str__(self) -> str:
         where = f"lines {self.line} to {self.last}" if self.last else f"line {self.line}"
         return f"{where}: {self.reason}" + (f"; {self.mend}" if self.mend else "")
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(Number from 1, line without blanks around it) of each line of *text* that is not empty and no `#` comment."""
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        bare = line.strip()
+        if bare and bare[0] != "#":
+            yield number, bare
 
 
 def add_line_error(problems: list[LineError], line: int, reason: str, mend: str = "") -> None:

@@ -98,8 +98,8 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """All operands, of which there are at least two and none is an And."""
+class Junction:
+    """Operands, of which there are at least two and none is of the same type."""
 
     operands: tuple[Node, ...]
 
@@ -110,15 +110,13 @@ class And:
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
-    """Any operand, of which there are at least two and none is an Or."""
+class And(Junction):
+    """All operands."""
 
-    operands: tuple[Node, ...]
 
-    @property
-    def column(self) -> int:
-        """The column of the first operand."""
-        return self.operands[0].column
+@dataclass(frozen=True, slots=True)
+class Or(Junction):
+    """Any operand."""
 
 
 Term: TypeAlias = Comparison | InTest | Between | Like | NullTest

@@ -28,7 +28,7 @@ from edgebroker.overlay.topology.draft import (
 )
 from edgebroker.overlay.topology.factor import POSITION
 from edgebroker.overlay.topology.topology import Topology
-from edgebroker.runtime.settings.kinds import Choice, Integer, ListOf, OneOrMoreOf, Parsed, Text
+from edgebroker.runtime.settings.kinds import Choice, Integer, ListOf, OneOrMoreOf, ParsedText, Text
 from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 from edgebroker.runtime.settings.reading import read_sections, read_settings_text
 from edgebroker.runtime.settings.schema import Conflict, Section, key, missing_keys
@@ -38,7 +38,7 @@ _ANOTHER: Final = f"(-{POSITION}){{0,{limits.POSITIONS_MAX - 1}}}"
 _PATH: Final = Text(POSITION + _ANOTHER, 'positions with "-" between, like "a-b-c"')
 
 
-_ADDRESS: Final = Parsed('host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"', Address.parse)
+_ADDRESS: Final = ParsedText('host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"', Address.parse)
 ADDRESSES: Final = OneOrMoreOf(_ADDRESS, "addresses", 8)
 """The addresses of a gateway, the preferred one first."""
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +12,10 @@ import click
 from edgebroker.instants import SECOND
 from edgedevices import InputInvalid
 from edgedevices.options import (
-    EXIT_FAILED,
     EXIT_IMPOSSIBLE,
     common,
     duration,
+    end_run,
     in_words,
     journal_file,
     microseconds,
@@ -272,9 +271,7 @@ def _run(
         **ledger.summary(),
         **tail(),
     }
-    click.echo(json.dumps(summary) if as_json else in_words(summary))
-    is_torn = file is not None and file.is_broken
-    sys.exit(EXIT_FAILED if ledger.failed.total() or run.never_connected or is_torn else 0)
+    end_run(summary, in_words, as_json, not ledger.failed.total() and not run.never_connected, file)
 
 
 if __name__ == "__main__":

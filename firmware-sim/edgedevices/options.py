@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -50,6 +51,15 @@ def _positive(text: str) -> float:
     return number if 0.0 < number < float("inf") else 0.0
 
 
+def brokers_option(*names: str) -> Callable[[Command], Command]:
+    """Returns the option of these *names* for the brokers."""
+    about = "May be repeated: then devices are dealt to brokers in turn."
+    default = ("127.0.0.1:1883",)
+    return click.option(
+        *names, "brokers", multiple=True, default=default, show_default=True, metavar="HOST:PORT", help=about
+    )
+
+
 def common(command: Command) -> Command:
     """Adds the options of every command that publishes."""
     for option in (
@@ -63,16 +73,7 @@ def common(command: Command) -> Command:
         click.option(
             "--drain", type=duration, default="10", show_default=True, help="Wait that long for the last acks."
         ),
-        click.option(
-            "--broker",
-            "--to",
-            "brokers",
-            multiple=True,
-            default=("127.0.0.1:1883",),
-            show_default=True,
-            metavar="HOST:PORT",
-            help="May be repeated: then devices are dealt to brokers in turn.",
-        ),
+        brokers_option("--broker", "--to"),
     ):
         command = option(command)
     return access_options(command)
@@ -160,6 +161,20 @@ def journal_file(path: Path | None) -> Iterator[DeviceJournal | None]:
         yield journal
     finally:
         journal.close()
+
+
+def end_run(
+    summary: dict[str, Any], words: Callable[[dict[str, Any]], str], as_json: bool, is_good: bool,
+    journal: DeviceJournal | None = None,
+) -> NoReturn:  # fmt: skip
+    """Prints the *summary* of a run, for people in *words*, and exits: with 0 if it *is_good* and the journal whole."""
+    click.echo(json.dumps(summary) if as_json else words(summary))
+    sys.exit(0 if is_good and (journal is None or not journal.is_broken) else EXIT_FAILED)
+
+
+def print_line(line: str) -> None:
+    """Prints a line about the run on standard error."""
+    click.echo(f"edgedevices: {line}", err=True)
 
 
 def in_words(summary: dict[str, Any]) -> str:

@@ -17,7 +17,15 @@ from enum import IntFlag
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, LineError, TopicInvalid, clipped
+from edgebroker.errors import (
+    EdgebrokerError,
+    FilterInvalid,
+    FilterTooComplex,
+    LineError,
+    TopicInvalid,
+    clipped,
+    numbered_lines,
+)
 from edgebroker.filters import Filter
 from edgebroker.names import most_alike
 from edgebroker.topics import TopicFilter
@@ -98,11 +106,8 @@ class Acl:
         patterns: list[AclRule] = []
         problems: list[LineError] = []
         present = users[ANONYMOUS_USER]
-        for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-            words = line.strip()
-            if not words or words.startswith("#"):
-                continue
-            keyword, _, rest = words.replace("\t", " ").partition(" ")
+        for number, line in numbered_lines(text):
+            keyword, _, rest = line.replace("\t", " ").partition(" ")
             rest = rest.strip()
             try:
                 match keyword:

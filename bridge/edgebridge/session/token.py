@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from edgebridge.session.acl import TOKEN_RULES_MAX, Acl, AclInvalid, AclRule, read_rule
 from edgebroker.dataclasses import dataclass
-from edgebroker.errors import EdgebrokerError, LineError, add_line_error, clipped
+from edgebroker.errors import EdgebrokerError, LineError, add_line_error, clipped, numbered_lines
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 
 TOKEN_BYTES_MAX: Final = 4_096  # one with TOKEN_RULES_MAX rules has about 3,000
@@ -74,12 +74,9 @@ class TokenKeys:
         keys: dict[str, bytes] = {}
         problems: list[LineError] = []
         twice: set[str] = set()
-        for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-            bare = line.strip()
-            if not bare or bare[0] == "#":
-                continue
+        for number, line in numbered_lines(text):
             try:
-                name, key = _read_key(bare)
+                name, key = _read_key(line)
             except TokenInvalid as error:
                 add_line_error(problems, number, str(error), "edgebroker token key makes a line")
                 continue

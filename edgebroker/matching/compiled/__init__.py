@@ -11,23 +11,3 @@ from edgebroker.matching.compiled.topictree import TopicTree
 KIND = "compiled"
 BUCKET_MAX = 3_072
 """Leaves of a full bucket. Cutting one anew takes 2 ms; making it a fork, the longest pause there is, 4.5 ms."""
-
-__all__ = [
-    "BUCKET_MAX",
-    "KIND",
-    "Bucket",
-    "Fork",
-    "Leaves",
-    "TreeNode",
-    "TopicTree",
-    "annotate_up",
-    "count_in",
-    "decide",
-    "gain",
-    "match",
-    "plant",
-    "root_of",
-    "route",
-    "spread",
-    "survey",
-]

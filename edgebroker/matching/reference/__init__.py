@@ -11,23 +11,3 @@ from edgebroker.matching.reference.topictree import TopicTree
 KIND = "pure"
 BUCKET_MAX = 2_048
 """Leaves of a full bucket. Cutting one anew, the longest pause there is, takes about 50 ms."""
-
-__all__ = [
-    "BUCKET_MAX",
-    "KIND",
-    "Bucket",
-    "Fork",
-    "Leaves",
-    "TreeNode",
-    "TopicTree",
-    "annotate_up",
-    "count_in",
-    "decide",
-    "gain",
-    "match",
-    "plant",
-    "root_of",
-    "route",
-    "spread",
-    "survey",
-]

@@ -36,6 +36,7 @@ from edgebroker.runtime.block_list import BLOCK_LIST_FILE, BlockListFile, expire
 from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.orders import OrderError, OrderHandler, wait_until_synced
 from edgebroker.runtime.http.query import Query, QueryInvalid, read_integer, suggestion
+from edgebroker.runtime.http.retained import publication_row
 from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
@@ -165,30 +166,14 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
 
 
 def _message(entry: QueueEntry, state: str, now: Instant) -> dict[str, Any]:
-    publication = entry.publication
-    ends = publication.expires_at
-    return {
-        "topic": publication.topic,
-        "publisher": publication.publisher,
-        "state": state,
-        "packet_id": entry.packet_id,
-        "qos": entry.qos,
-        "retain": entry.retain,
-        "bytes": len(publication.payload),
-        "age_s": round((now - publication.accepted_at) / SECOND, 3),
-        "expires_in_s": None if ends is None else round((ends - now) / SECOND, 3),
-    }
+    copied = {"state": state, "packet_id": entry.packet_id, "qos": entry.qos, "retain": entry.retain}
+    return publication_row(entry.publication, now) | copied
 
 
 def _will(will: Will) -> dict[str, Any]:
     delay_s = number(will.properties, Property.WILL_DELAY_INTERVAL, 0)
-    return {
-        "topic": will.topic,
-        "qos": will.qos,
-        "retain": will.retain,
-        "bytes": len(will.payload),
-        "delay_s": delay_s,
-    }
+    described = {"topic": will.topic, "qos": will.qos, "retain": will.retain}
+    return described | {"bytes": len(will.payload), "delay_s": delay_s}
 
 
 SUBSCRIPTIONS_PER_TURN: Final = 5_000

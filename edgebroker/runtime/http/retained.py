@@ -62,11 +62,12 @@ async def list_retained(frontend: Frontend, selected: TopicFilter, sort: str, co
         "retained": len(frontend.retained),
         "matched": matched,
         "bytes": total_bytes,
-        "messages": [_row(message, now) for message in heapq.nsmallest(count, candidates, key=rank)],
+        "messages": [publication_row(message, now) for message in heapq.nsmallest(count, candidates, key=rank)],
     }
 
 
-def _row(publication: Publication, now: int) -> dict[str, Any]:
+def publication_row(publication: Publication, now: int) -> dict[str, Any]:
+    """Returns a publication as JSON, without its payload."""
     expires_at = publication.expires_at
     return {
         "topic": publication.topic,

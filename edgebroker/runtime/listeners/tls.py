@@ -143,11 +143,14 @@ def _load_certificate_chain(context: ssl.SSLContext, certificate: Path, key: Pat
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
     _read_text("tls_client_ca", path)
+    _load_locations(context, "tls_client_ca", path, "it must hold certificates in PEM")
+
+
+def _load_locations(context: ssl.SSLContext, key: str, path: Path, remedy: str) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        reason = f"{path} cannot be used: {_openssl_reason(error)}"
-        raise _unusable("tls_client_ca", reason, "it must hold certificates in PEM") from error
+        raise _unusable(key, f"{path} cannot be used: {_openssl_reason(error)}", remedy) from error
 
 
 def load_crl(context: ssl.SSLContext, path: Path) -> bytes:
@@ -160,10 +163,7 @@ def load_crl(context: ssl.SSLContext, path: Path) -> bytes:
     if ssl.PEM_HEADER in text:
         raise _unusable("tls_client_crl", f"{path} has certificates in it", remedy)
     before = context.cert_store_stats()["crl"]
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise _unusable("tls_client_crl", f"{path} cannot be used: {_openssl_reason(error)}", remedy) from error
+    _load_locations(context, "tls_client_crl", path, remedy)
     if context.cert_store_stats()["crl"] == before:
         raise _unusable("tls_client_crl", f"{path} has no list in it", remedy)
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

@@ -18,7 +18,7 @@ from edgebroker.runtime.settings.kinds import (
     Integer,
     InvalidValue,
     ListOf,
-    Parsed,
+    ParsedText,
     Text,
     toml_name,
 )
@@ -32,7 +32,7 @@ LIVE: Final = Activation.LIVE
 RULES_MAX: Final = 256
 """The most rules of a bridge: each is a subscription at one end or both."""
 ADDRESSES_MAX: Final = 8
-ADDRESS: Final = Parsed('"HOST:PORT"', lambda text: str(Address.parse(text)))
+ADDRESS: Final = ParsedText('"HOST:PORT"', lambda text: str(Address.parse(text)))
 """The address of a remote broker."""
 SPANS_MAX: Final = 32
 """The most time spans of a bridge's schedule for a day."""

@@ -129,7 +129,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedText:
     """A string from which `parse` makes the value; it raises ValueError for any other."""
 
     meaning: str
@@ -146,7 +146,7 @@ class Parsed:
         return self.meaning
 
 
-IP_NETWORK: Final = Parsed("an address or a network like 10.0.0.0/8", ipaddress.ip_network)
+IP_NETWORK: Final = ParsedText("an address or a network like 10.0.0.0/8", ipaddress.ip_network)
 
 
 @dataclass(frozen=True, slots=True)

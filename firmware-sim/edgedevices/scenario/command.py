@@ -14,10 +14,11 @@ from click.core import ParameterSource
 from edgebroker.instants import SECOND
 from edgedevices import InputInvalid
 from edgedevices.options import (
-    EXIT_FAILED,
     EXIT_IMPOSSIBLE,
     access_options,
+    brokers_option,
     duration,
+    end_run,
     journal_file,
     microseconds,
     one_line,
@@ -31,15 +32,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("file", metavar="SCENARIO", type=click.Path(path_type=Path))
-@click.option(
-    "--to",
-    "brokers",
-    multiple=True,
-    default=("127.0.0.1:1883",),
-    show_default=True,
-    metavar="HOST:PORT",
-    help="May be repeated: then devices are dealt to brokers in turn.",
-)
+@brokers_option("--to")
 @click.option("--audit-at", metavar="HOST:PORT", help="Where the auditor subscribes [default: the first broker].")
 @click.option("--devices", type=click.IntRange(1, 100_000), help="So many in all, each fleet in its share.")
 @click.option("--seed", type=click.IntRange(0), help="Same seed, same devices [default: the scenario's].")
@@ -87,9 +80,7 @@ def run(
         else:
             about |= _live(population, brokers, audit_at, progress, access)
     summary = {**about, **summary_of(population), "cost": _cost()}
-    click.echo(json.dumps(summary) if as_json else in_words(summary))
-    is_torn = written is not None and written.is_broken
-    sys.exit(0 if is_kept(summary) and not is_torn else EXIT_FAILED)
+    end_run(summary, in_words, as_json, is_kept(summary), written)
 
 
 def _simulate(population: FleetPopulation, seed: int, cuts: tuple[float, ...]) -> dict[str, Any]:

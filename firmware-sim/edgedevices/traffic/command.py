@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from edgedevices import InputInvalid
-from edgedevices.options import (
-    EXIT_FAILED,
-    access_options,
-    duration,
-    in_words,
-    journal_file,
-    one_line,
-)
+from edgedevices.options import access_options, duration, end_run, in_words, journal_file, one_line, print_line
 
 CSV_ALONE: Final = {
     "time_column": "--time-column",
@@ -66,15 +57,11 @@ def record(
         address.check_reachable()
         wanted = RecordOptions(topics, qos, client_level, client_property, no_retained, seconds, messages)
 
-        def print_line(line: str) -> None:
-            click.echo(f"edgedevices: {line}", err=True)
-
         try:
             summary = Recorder(address, DeviceDialect(mqtt), allowed, wanted, file, print_line).live()
         except OSError as error:
             raise InputInvalid(f"cannot write {file}: {error.strerror or error}") from error
-    click.echo(json.dumps(summary) if as_json else _summary_text(summary))
-    sys.exit(EXIT_FAILED if summary["too_large"] or summary["losses"] else 0)
+    end_run(summary, _summary_text, as_json, not summary["too_large"] and not summary["losses"])
 
 
 def _summary_text(summary: dict[str, Any]) -> str:
@@ -131,10 +118,6 @@ def replay_recording(
     manner = PlaybackOptions(speed, loops, limit, prefix, device or f"replay-{file.stem}", DeviceDialect(mqtt), drain)
     with journal_file(journal) as written:
         ledger = MessageLedger(written)
-
-        def print_line(line: str) -> None:
-            click.echo(f"edgedevices: {line}", err=True)
-
         result = Playback(recording, ledger, manner, allowed, print_line).live(address, progress_for(progress))
     summary = {
         "file": str(file),
@@ -145,7 +128,5 @@ def replay_recording(
         **result,
         **ledger.summary(),
     }
-    click.echo(json.dumps(summary) if as_json else in_words(summary))
     failed = ledger.failed.total() or result["never_connected"] or result["not_publishable"] or recording.damage
-    is_torn = written is not None and written.is_broken
-    sys.exit(EXIT_FAILED if failed or is_torn else 0)
+    end_run(summary, in_words, as_json, not failed, written)
