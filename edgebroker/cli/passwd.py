@@ -12,13 +12,7 @@ from typing import TextIO
 
 import click
 
-from edgebridge.session.passwordfile import (
-    PasswordFile,
-    PasswordInvalid,
-    User,
-    check_password,
-    make_user,
-)
+from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, User, check_password, make_user
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
 from edgebroker.cli.parameters import WordChoice
 from edgebroker.limits import OPERATOR_FILE_BYTES_MAX

@@ -107,11 +107,7 @@ def explain(content_filter: Filter) -> Explanation:
     elif () in conjunctions:
         remark = "Every event satisfies this filter."
     return Explanation(
-        content_filter.text,
-        content_filter.canonical,
-        tuple(sorted(content_filter.attributes)),
-        conjunctions,
-        remark,
+        content_filter.text, content_filter.canonical, tuple(sorted(content_filter.attributes)), conjunctions, remark
     )
 
 

@@ -116,11 +116,7 @@ def fleet(
         for device in plan.build()
     ]
     _run(
-        members,
-        {"profile": profile, "devices": devices, "seed": seed},
-        seed=seed,
-        dropped_every=reconnect_every,
-        **how,
+        members, {"profile": profile, "devices": devices, "seed": seed}, seed=seed, dropped_every=reconnect_every, **how
     )
 
 
@@ -134,14 +130,7 @@ def fleet(
 @click.option("--retain", is_flag=True, help="Publish retained.")
 @common
 def host(
-    topic_prefix: str,
-    every: float,
-    seconds: float | None,
-    qos: int,
-    payload: str,
-    mqtt: str,
-    retain: bool,
-    **how: Any,
+    topic_prefix: str, every: float, seconds: float | None, qos: int, payload: str, mqtt: str, retain: bool, **how: Any
 ) -> None:
     """Publish this machine's real telemetry: processor, memory, disk, network, temperatures."""
     from edgedevices.message import PayloadForm, is_publishable
@@ -220,12 +209,7 @@ def _replay_csv(
 
 
 def _run_one(
-    source: Any,
-    name: str,
-    mqtt: str,
-    head: dict[str, Any],
-    tail: Callable[[], dict[str, Any]] = dict,
-    **how: Any,
+    source: Any, name: str, mqtt: str, head: dict[str, Any], tail: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
     from edgedevices.session import DeviceDialect, DeviceIdentity
 

@@ -153,12 +153,7 @@ class _FleetBuilder:
         )
         session = DeviceSession(identity, self._ledger, self._audit, fleet.buffer, QueueDropPolicy(fleet.buffer_full))
         parts = StationParts(
-            fleet.pace,
-            radio,
-            fleet.batch,
-            starts_online=False,
-            tells=True,
-            update_fails=self._update_fails,
+            fleet.pace, radio, fleet.batch, starts_online=False, tells=True, update_fails=self._update_fails
         )
         return Station(
             device,

@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from edgedevices.message import Body
-from edgedevices.sensors import (
-    DAY_S,
-    HOUR_S,
-    MINUTE_S,
-    Episodes,
-    RandomWalk,
-    RoundTrip,
-    Streams,
-    ThermalLag,
-    day_cycle,
-)
+from edgedevices.sensors import DAY_S, HOUR_S, MINUTE_S, Episodes, RandomWalk, RoundTrip, Streams, ThermalLag, day_cycle
 
 START_OF_DAY_S = 8 * HOUR_S  # every run starts at eight in the morning of simulated time
 

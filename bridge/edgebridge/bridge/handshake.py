@@ -175,12 +175,7 @@ PRIVATE_TRIES_KNOWN: Final = 12
 """The same where the last greeting was an answer to a bridge. What stands before a broker that is down takes
 connections and ends them; but there may be another broker meanwhile, which cannot bear what bridges say."""
 NEXT_ADDRESS_REASONS: Final = frozenset(
-    {
-        ReasonCode.SERVER_BUSY,
-        ReasonCode.SERVER_SHUTTING_DOWN,
-        ReasonCode.USE_ANOTHER_SERVER,
-        ReasonCode.SERVER_MOVED,
-    }
+    {ReasonCode.SERVER_BUSY, ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.USE_ANOTHER_SERVER, ReasonCode.SERVER_MOVED}
 )
 """Good-byes after which another address is better. The one it names is not dialled: an operator says whom to trust."""
 

@@ -29,14 +29,7 @@ class PublishEncoder:
         self._tail = b""
 
     def packet(
-        self,
-        is_v5: bool,
-        qos: int,
-        packet_id: int,
-        now: Instant,
-        retain: bool,
-        dup: bool,
-        identifiers: tuple[int, ...],
+        self, is_v5: bool, qos: int, packet_id: int, now: Instant, retain: bool, dup: bool, identifiers: tuple[int, ...]
     ) -> bytes:
         """The packet for one reader. *packet_id* and *dup* matter only for QoS 1 and 2."""
         if dup or identifiers or qos != self._qos or is_v5 is not self._is_v5 or retain is not self._retain:

@@ -53,11 +53,7 @@ class SubscriptionReplay:
     )
 
     def __init__(
-        self,
-        subscription: Subscription,
-        request: SubscriptionRequest,
-        skips_own: bool,
-        had: set[str] | None = None,
+        self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, had: set[str] | None = None
     ) -> None:
         self._sent_topics = had
         self.remote_messages: deque[Publication] | None = None
@@ -214,12 +210,7 @@ class RetainedReplay:
             pending.replace_subscription(subscription)
 
     def deliver_remote(
-        self,
-        subscription: Subscription,
-        request: SubscriptionRequest,
-        skips_own: bool,
-        kept: Publication,
-        now: Instant,
+        self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, kept: Publication, now: Instant
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
         session: Session = subscription.receiver

@@ -190,8 +190,5 @@ def _read_line(line: str, number: int) -> User:
         raise PasswordInvalid("there is no ':' after a user name")
     spelled, _, scram = rest.strip().partition(":")
     return User(
-        check_user_name(name.strip()),
-        read_password_hash(spelled),
-        ScramSecret.read(scram) if scram else None,
-        number,
+        check_user_name(name.strip()), read_password_hash(spelled), ScramSecret.read(scram) if scram else None, number
     )

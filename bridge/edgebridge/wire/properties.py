@@ -158,13 +158,7 @@ PROPERTY_RULES: Final[tuple[PropertyRule, ...]] = (
     PropertyRule(_P.RECEIVE_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.3", low=1, high=U16_MAX),
     PropertyRule(_P.TOPIC_ALIAS_MAXIMUM, TWO_BYTES, _HANDSHAKE, "section 3.1.2.11.5", high=U16_MAX),
     PropertyRule(
-        _P.TOPIC_ALIAS,
-        TWO_BYTES,
-        frozenset({_C.PUBLISH}),
-        "MQTT-3.3.2-8",
-        low=1,
-        high=U16_MAX,
-        error=TopicAliasInvalid,
+        _P.TOPIC_ALIAS, TWO_BYTES, frozenset({_C.PUBLISH}), "MQTT-3.3.2-8", low=1, high=U16_MAX, error=TopicAliasInvalid
     ),
     PropertyRule(_P.MAXIMUM_QOS, BYTE, _CONNACK, "section 3.2.2.3.4", high=1),
     PropertyRule(_P.RETAIN_AVAILABLE, BYTE, _CONNACK, "section 3.2.2.3.5", high=1),

@@ -154,11 +154,7 @@ def svg_drawing(topology: Topology) -> str:
 
 
 def _summary(topology: Topology) -> str:
-    counts = (
-        (len(topology.sites), "site"),
-        (len(topology.gateways), "gateway"),
-        (len(topology.factor), "position"),
-    )
+    counts = ((len(topology.sites), "site"), (len(topology.gateways), "gateway"), (len(topology.factor), "position"))
     texts = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts]
     return " · ".join([*texts, f"digest {topology.digest}"])
 

@@ -107,10 +107,7 @@ def bridge_costs(bridge: BridgeRunner, depth: int) -> dict[str, Any]:
 
 
 def _both(out: ByteCounter, into: ByteCounter) -> dict[str, Any]:
-    return {
-        "today": {"out": _today(out), "in": _today(into)},
-        "total": {"out": _total(out), "in": _total(into)},
-    }
+    return {"today": {"out": _today(out), "in": _today(into)}, "total": {"out": _total(out), "in": _total(into)}}
 
 
 def _today(counter: ByteCounter) -> dict[str, int]:

@@ -258,10 +258,7 @@ class Listener:
         self.settings = settings
         self.tls = tls
         self.context = ListenerContext(
-            name=self.label,
-            number=self._number,
-            is_anonymous=self._allows_anonymous(),
-            durability=settings.durability,
+            name=self.label, number=self._number, is_anonymous=self._allows_anonymous(), durability=settings.durability
         )
 
     @property

@@ -56,11 +56,7 @@ class PeerManager:
     """Runs the links of a gateway on real sockets."""
 
     def __init__(
-        self,
-        membership: FederationMembership,
-        settings: OverlaySettings,
-        reactor: Reactor,
-        operator_log: OperatorLog,
+        self, membership: FederationMembership, settings: OverlaySettings, reactor: Reactor, operator_log: OperatorLog
     ) -> None:
         overlay = reactor.frontend.federation
         assert overlay is not None, "the front end has joined"
