@@ -50,16 +50,16 @@ def topic(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     if pattern.startswith(FILTER_PREFIX):
         if direction != "in" or local or remote:
             note = "a filter in a topic goes with direction in and without prefixes: write the rule with `where`"
-            return LineVerdict(line, VerdictKind.MISSING, note)
+            return line.missing(note)
         pattern, where = apart(pattern)
     rule = BridgeRule(pattern, BridgeDirection(direction), int(qos), local, remote, where)
     try:
         rule.check()
         rule = parse_rule(str(rule))  # as it will be read
     except RuleInvalid as error:
-        return LineVerdict(line, VerdictKind.MISSING, str(error))
+        return line.missing(str(error))
     bridge.rules.append(RuleDraft(rule, line))
-    return LineVerdict(line, VerdictKind.TRANSLATED, "", ("bridge.topic",))
+    return line.translated("bridge.topic")
 
 
 def apart(pattern: str) -> tuple[str, str]:
@@ -92,8 +92,8 @@ def connection(draft: ImportDraft, context: ConfContext, line: ConfLine) -> Line
         raise ValueUnusable(f"{first.line.place} has a bridge {given} already: give each a name of its own")
     draft.connections[given] = context.bridge
     if name == given:
-        return LineVerdict(line, VerdictKind.TRANSLATED, "", (f"{SECTION}.name",))
-    return LineVerdict(line, VerdictKind.DIFFERS, f"is called {name} here", (f"{SECTION}.name",))
+        return line.translated(f"{SECTION}.name")
+    return line.differs(f"is called {name} here", f"{SECTION}.name")
 
 
 def _own_name(draft: ImportDraft, given: str, line: ConfLine) -> str:
@@ -156,9 +156,9 @@ def safeguard(instead: str) -> Rule:
 
     def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         if text(line) == "false":
-            return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+            return line.needless("it is so already")
         bridge.guards.append(line)
-        return LineVerdict(line, VerdictKind.MISSING, f"{instead}; the bridge is paused until it is safe again")
+        return line.missing(f"{instead}; the bridge is paused until it is safe again")
 
     return of_bridge(rule)
 
@@ -183,7 +183,7 @@ def password(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     bridge.keys["password_file"] = DraftEntry(name, line)
     bridge.guards.append(line)
     note = f"passwords are not copied: write it to {name} beside the settings, then take out paused"
-    return LineVerdict(line, VerdictKind.MISSING, note, (f"{SECTION}.password_file",))
+    return line.missing(note, f"{SECTION}.password_file")
 
 
 def version(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
@@ -202,17 +202,15 @@ def restart_timeout(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
     bridge.keys["retry_s_max"] = DraftEntry(within(SECTION, "retry_s_max", int(found[-1])), line)
     note = "pauses begin at a second, and grow by chance up to this"
-    return LineVerdict(line, VerdictKind.DIFFERS, note, (f"{SECTION}.retry_s_max",))
+    return line.differs(note, f"{SECTION}.retry_s_max")
 
 
 def outgoing_retain(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     """`bridge_outgoing_retain`: applied by `settle`, when all rules are known."""
     if truth(line):
-        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        return line.needless("it is so already")
     bridge.unretained = line
-    return LineVerdict(
-        line, VerdictKind.DIFFERS, "a rule for both directions retains neither here nor there", ("topic.retain",)
-    )
+    return line.differs("a rule for both directions retains neither here nor there", "topic.retain")
 
 
 def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
@@ -220,7 +218,7 @@ def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     word = one_of(line, "automatic", "lazy", "once", "manual")
     if word == "manual":
         bridge.keys["paused"] = DraftEntry(True, line)
-        return LineVerdict(line, VerdictKind.TRANSLATED, "", (f"{SECTION}.paused",))
+        return line.translated(f"{SECTION}.paused")
     return LineVerdict(line, VerdictKind.NEEDLESS if word == "automatic" else VerdictKind.DIFFERS, ALWAYS)
 
 

@@ -32,6 +32,26 @@ class ConfLine:
         """The place of the line, `file:number`."""
         return f"{self.file}:{self.number}"
 
+    def translated(self, *keys: str, note: str = "") -> LineVerdict:
+        """Return the verdict that the line has set these *keys*."""
+        return LineVerdict(self, VerdictKind.TRANSLATED, note, keys)
+
+    def differs(self, note: str, *keys: str) -> LineVerdict:
+        """Return the verdict that the line has set these *keys*, with the difference in *note*."""
+        return LineVerdict(self, VerdictKind.DIFFERS, note, keys)
+
+    def needless(self, note: str) -> LineVerdict:
+        """Return the verdict that the line is not needed here."""
+        return LineVerdict(self, VerdictKind.NEEDLESS, note)
+
+    def missing(self, note: str, *keys: str) -> LineVerdict:
+        """Return the verdict that the line has no equivalent here; *note*: what to do instead."""
+        return LineVerdict(self, VerdictKind.MISSING, note, keys)
+
+    def unknown(self, note: str) -> LineVerdict:
+        """Return the verdict that the line is not understood."""
+        return LineVerdict(self, VerdictKind.UNKNOWN, note)
+
     def __str__(self) -> str:
         shown = "(not shown)" if self.name in SECRETS and self.value else self.value
         return f"{self.name} {shown}".rstrip()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from edgebroker import limits
-from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict
 from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft, ValueUnusable, within
 from edgebroker.cli.mosquitto_import.rules import DAY_S, Rule, bound, missing, needless, switch, text, truth, whole
 
@@ -28,7 +28,7 @@ def packet_sizes(draft: ImportDraft) -> Iterator[LineVerdict]:
     for line in draft.sizes.values():
         if not whole(line):
             note = f"nothing is without limit here: {limits.PACKET_BYTES_MAX:,} bytes"
-            yield LineVerdict(line, VerdictKind.DIFFERS, note)
+            yield line.differs(note)
             continue
         head = _HEAD_BYTES_MAX if line.name == "message_size_limit" else 0
         bounds[line] = within("limits", "packet_bytes_max", whole(line) + head)
@@ -38,7 +38,7 @@ def packet_sizes(draft: ImportDraft) -> Iterator[LineVerdict]:
             yield _packet_size(line, written, draft.put("limits", "packet_bytes_max", written, line))
         elif least is not None:
             note = f"{least.name} bounds packets to {bounds[least]:,} bytes already"
-            yield LineVerdict(line, VerdictKind.NEEDLESS, note)
+            yield line.needless(note)
 
 
 def _packet_size(line: ConfLine, written: int, name: str) -> LineVerdict:
@@ -47,10 +47,10 @@ def _packet_size(line: ConfLine, written: int, name: str) -> LineVerdict:
             f"bounds the packet ({written:,} bytes: payload, topic, head), not the payload alone; "
             "who sends a larger one is disconnected, Mosquitto drops the message"
         )
-        return LineVerdict(line, VerdictKind.DIFFERS, note, (name,))
+        return line.differs(note, name)
     if written != whole(line):
-        return LineVerdict(line, VerdictKind.DIFFERS, f"the nearest that is taken here: {written:,}", (name,))
-    return LineVerdict(line, VerdictKind.TRANSLATED, "", (name,))
+        return line.differs(f"the nearest that is taken here: {written:,}", name)
+    return line.translated(name)
 
 
 def session_expiry(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
@@ -62,29 +62,25 @@ def session_expiry(draft: ImportDraft, context: ConfContext, line: ConfLine) -> 
     written = within("limits", "session_expiry_s_max", seconds)
     name = draft.put("limits", "session_expiry_s_max", written, line)
     if written != seconds:
-        return LineVerdict(line, VerdictKind.DIFFERS, f"the longest that is taken here: {written:,} s", (name,))
-    return LineVerdict(line, VerdictKind.TRANSLATED, f"{seconds:,} s", (name,))
+        return line.differs(f"the longest that is taken here: {written:,} s", name)
+    return line.translated(name, note=f"{seconds:,} s")
 
 
 def retain_available(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`retain_available false`: no message is retained."""
     if truth(line):
-        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        return line.needless("it is so already")
     name = draft.put("limits", "retained_messages_max", 0, line)
     note = "a retained message is refused (0x97 in version 5); its publisher is not disconnected"
-    return LineVerdict(line, VerdictKind.DIFFERS, note, (name,))
+    return line.differs(note, name)
 
 
 def inflight_bytes(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`max_inflight_bytes`: there is no such key, but the limit of a queue's bytes includes the window."""
     if not whole(line):
-        return LineVerdict(
-            line, VerdictKind.NEEDLESS, "what is under way to a client is bounded by limits.queue_bytes_max"
-        )
-    return LineVerdict(
-        line,
-        VerdictKind.MISSING,
-        "what is under way to a client is bounded in messages (limits.inflight_max) and by limits.queue_bytes_max",
+        return line.needless("what is under way to a client is bounded by limits.queue_bytes_max")
+    return line.missing(
+        "what is under way to a client is bounded in messages (limits.inflight_max) and by limits.queue_bytes_max"
     )
 
 

@@ -112,7 +112,7 @@ def socket_domain(draft: ImportDraft, context: ConfContext, line: ConfLine) -> L
     """`socket_domain`: IPv4 or IPv6 alone."""
     context.listener.domain = one_of(line, "ipv4", "ipv6")
     context.listener.lines[line.name] = line
-    return LineVerdict(line, VerdictKind.TRANSLATED, "", ("listener.host",))
+    return line.translated("listener.host")
 
 
 class ListenerTranslation:
@@ -139,7 +139,7 @@ class ListenerTranslation:
     def _guard(self, name: str, instead: str) -> LineVerdict:
         line = self._one.lines[name]
         self._draft.guards.append(line)
-        return LineVerdict(line, VerdictKind.MISSING, instead)
+        return line.missing(instead)
 
     def _place(self) -> Iterator[LineVerdict]:
         """Set host and port, or the path of a Unix socket."""
@@ -147,7 +147,7 @@ class ListenerTranslation:
         opened = one.line or one.lines.get("port")
         if one.path:
             assert one.line is not None
-            yield LineVerdict(one.line, VerdictKind.TRANSLATED, "", (self._set("path", one.path, one.line),))
+            yield one.line.translated(self._set("path", one.path, one.line))
             return
         bound = one.lines.get("bind_address")
         by_default = "Mosquitto's default listener"
@@ -158,21 +158,21 @@ class ListenerTranslation:
             host = self._set("host", EVERYWHERE[one.domain], one.lines.get("socket_domain") or unnamed)
         port = self._set("port", one.port, opened or by_default)
         if bound is not None:
-            yield LineVerdict(bound, VerdictKind.TRANSLATED, "the default listener", (host,))
+            yield bound.translated(host, note="the default listener")
         if opened is None:
             return
         named = "" if opened is one.line else "the default listener"
         if one.host or one.domain:
-            yield LineVerdict(opened, VerdictKind.TRANSLATED, named, (port,) if bound or not one.host else (host, port))
+            yield opened.translated(*((port,) if bound or not one.host else (host, port)), note=named)
         else:
             note = 'every interface, by IPv4; for IPv6 too write another [[listener]] with host = "::"'
-            yield LineVerdict(opened, VerdictKind.DIFFERS, "; ".join(filter(None, (named, note))), (host, port))
+            yield opened.differs("; ".join(filter(None, (named, note))), host, port)
 
     def _terms(self) -> Iterator[LineVerdict]:
         lines = self._one.lines
         if (line := lines.get("protocol")) is not None:
             if line.value == "mqtt":
-                yield LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+                yield line.needless("it is so already")
             elif line.value == "websockets":
                 key = self._set("protocol", "websocket", line)
                 path = self._set("websocket_path", "*", line)
@@ -189,16 +189,16 @@ class ListenerTranslation:
         if (line := lines.get("max_connections")) is not None:
             if whole(line, -1) <= 0:  # 0 keeps nobody out either (tried with 2.0.11)
                 note = "nothing is without limit here: limits.connections_max bounds all listeners together"
-                yield LineVerdict(line, VerdictKind.DIFFERS, note)
+                yield line.differs(note)
             else:
                 key = self._set("connections_max", whole(line), line)
-                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+                yield line.translated(key)
         if (line := lines.get("websockets_origin")) is not None:
             if "protocol" in self._one.keys:
                 key = self._set("websocket_origins", [text(line)], line)
-                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+                yield line.translated(key)
             else:
-                yield LineVerdict(line, VerdictKind.NEEDLESS, "only browsers name an origin, and they speak WebSocket")
+                yield line.needless("only browsers name an origin, and they speak WebSocket")
 
     def _proxy(self) -> Iterator[LineVerdict]:
         """Set `proxy_protocol`."""
@@ -206,12 +206,12 @@ class ListenerTranslation:
         if line is None:
             return
         if line.value == "false":
-            yield LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+            yield line.needless("it is so already")
         elif line.value == "1":
             yield self._guard(line.name, "version 1 is not understood: let the proxy send version 2")
         else:
             note = "the header is believed from this machine alone, unless listener.proxy_sources names others"
-            yield LineVerdict(line, VerdictKind.DIFFERS, note, (self._set("proxy_protocol", True, line),))
+            yield line.differs(note, self._set("proxy_protocol", True, line))
 
     def _certificates(self) -> Iterator[LineVerdict]:
         """Set the keys of TLS, if there are both a certificate and a key."""
@@ -220,35 +220,35 @@ class ListenerTranslation:
         for name, key in (("certfile", "tls_certificate"), ("keyfile", "tls_key")):
             if name in lines and has_tls:
                 written = self._set(key, self._draft.path(lines[name]), lines[name])
-                yield LineVerdict(lines[name], VerdictKind.TRANSLATED, "", (written,))
+                yield lines[name].translated(written)
             elif name in lines:
                 yield self._guard(name, "certfile and keyfile belong together")
         asked = lines.get("require_certificate")
         is_asked = asked is not None and truth(asked)
         if asked is not None:
             if not is_asked:
-                yield LineVerdict(asked, VerdictKind.NEEDLESS, "it is so already")
+                yield asked.needless("it is so already")
             elif not has_tls:
                 yield self._guard(asked.name, "without certfile and keyfile there is no TLS")
             elif "cafile" in lines:
-                yield LineVerdict(asked, VerdictKind.TRANSLATED, "", (self._set("tls_client", "required", asked),))
+                yield asked.translated(self._set("tls_client", "required", asked))
             else:
                 yield self._guard(asked.name, "name the certificates that sign those of clients: cafile")
         if (line := lines.get("cafile")) is not None:
             if is_asked and has_tls:
                 key = self._set("tls_client_ca", self._draft.path(line), line)
-                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+                yield line.translated(key)
             else:
-                yield LineVerdict(line, VerdictKind.NEEDLESS, NOBODY_ASKED)
+                yield line.needless(NOBODY_ASKED)
         if (line := lines.get("crlfile")) is not None:
             if "tls_client_ca" in self._one.keys:
                 key = self._set("tls_client_crl", self._draft.path(line), line)
-                yield LineVerdict(line, VerdictKind.TRANSLATED, "", (key,))
+                yield line.translated(key)
             else:
-                yield LineVerdict(line, VerdictKind.NEEDLESS, NOBODY_ASKED)
+                yield line.needless(NOBODY_ASKED)
         if (line := lines.get("tls_version")) is not None:
             if not has_tls:
-                yield LineVerdict(line, VerdictKind.NEEDLESS, "without certificates there is no TLS")
+                yield line.needless("without certificates there is no TLS")
             else:
                 least = _TLS_VERSIONS[line.value]
                 is_same = line.value.endswith(least)
@@ -262,13 +262,13 @@ class ListenerTranslation:
     def _identity(self, name: str) -> LineVerdict:
         line = self._one.lines[name]
         if not truth(line):
-            return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+            return line.needless("it is so already")
         if name == "use_subject_as_username":
             return self._guard(name, "a certificate names its user by its common name or an alternative name")
         if "tls_client" not in self._one.keys:
             return self._guard(name, "nobody is asked for a certificate")
         written = self._draft.put("access", "certificate_user", "common name", line)
-        return LineVerdict(line, VerdictKind.TRANSLATED, "on every listener that asks for certificates", (written,))
+        return line.translated(written, note="on every listener that asks for certificates")
 
 
 OPTIONS: Final[dict[str, Rule]] = {

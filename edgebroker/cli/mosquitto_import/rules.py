@@ -19,12 +19,12 @@ DIGITS_MAX: Final = 9
 
 def needless(why: str) -> Rule:
     """Return a rule for an option that is not needed here; *why* is the note."""
-    return lambda draft, context, line: LineVerdict(line, VerdictKind.NEEDLESS, why)
+    return lambda draft, context, line: line.needless(why)
 
 
 def missing(instead: str) -> Rule:
     """Return a rule for an option without equivalent; *instead* says what to do."""
-    return lambda draft, context, line: LineVerdict(line, VerdictKind.MISSING, instead)
+    return lambda draft, context, line: line.missing(instead)
 
 
 def guard(instead: str) -> Rule:
@@ -32,7 +32,7 @@ def guard(instead: str) -> Rule:
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         draft.guards.append(line)
-        return LineVerdict(line, VerdictKind.MISSING, instead)
+        return line.missing(instead)
 
     return rule
 
@@ -55,11 +55,9 @@ def bound(section: str, key: str, unlimited: int | None = None, note: str = "", 
         written = within(section, key, wanted)
         name = draft.put(section, key, written, line)
         if not given and unlimited is not None:
-            return LineVerdict(line, VerdictKind.DIFFERS, f"nothing is without limit here: {written:,}", (name,))
+            return line.differs(f"nothing is without limit here: {written:,}", name)
         if written != given:
-            return LineVerdict(
-                line, VerdictKind.DIFFERS, f"{KEYS[section][key].metadata['kind']} here: {written:,}", (name,)
-            )
+            return line.differs(f"{KEYS[section][key].metadata['kind']} here: {written:,}", name)
         return LineVerdict(line, VerdictKind.DIFFERS if note else VerdictKind.TRANSLATED, note, (name,))
 
     return rule

@@ -22,9 +22,7 @@ ONE_FOR_ALL: Final = ("password_file", "acl_file")
 def per_listener_settings(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`per_listener_settings true`: later security options belong to the listener before them."""
     draft.is_per_listener = truth(line)
-    return LineVerdict(
-        line, VerdictKind.TRANSLATED, "each listener's own" if draft.is_per_listener else "the same for all"
-    )
+    return line.translated(note="each listener's own" if draft.is_per_listener else "the same for all")
 
 
 def allow_anonymous(draft: ImportDraft, context: ConfContext, line: ConfLine) -> None:
@@ -48,7 +46,7 @@ def anonymous(draft: ImportDraft) -> Iterator[LineVerdict]:
         wanted = truth(line) if line is not None else is_local_only
         one.keys["anonymous"] = DraftEntry(wanted, line or "Mosquitto's default")
         if line is not None:
-            told[line] = LineVerdict(line, VerdictKind.TRANSLATED, "", ("listener.anonymous",))
+            told[line] = line.translated("listener.anonymous")
     yield from told.values()
 
 
@@ -61,25 +59,19 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]
         before = draft.value(section, key)
         if before is not None and before != path:
             draft.guards.append(line)
-            return LineVerdict(
-                line, VerdictKind.MISSING, f"one file serves all listeners: {before} is taken, join them"
-            )
+            return line.missing(f"one file serves all listeners: {before} is taken, join them")
         name = draft.put(section, key, path, line)
         try:
             problems = check(read_private(Path(path)))
         except (EdgebrokerError, OSError) as error:
-            return LineVerdict(line, VerdictKind.DIFFERS, f"kept as it is, but not checked: {error}", (name,))
+            return line.differs(f"kept as it is, but not checked: {error}", name)
         if problems:
             shown = "; ".join(map(str, problems[:PROBLEMS_SHOWN]))
             more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
             if is_whole:
-                return LineVerdict(
-                    line, VerdictKind.MISSING, f"to be mended before a gateway starts: {shown}{more}", (name,)
-                )
-            return LineVerdict(
-                line, VerdictKind.DIFFERS, f"kept as it is, without what cannot be read: {shown}{more}", (name,)
-            )
-        return LineVerdict(line, VerdictKind.TRANSLATED, "kept as it is", (name,))
+                return line.missing(f"to be mended before a gateway starts: {shown}{more}", name)
+            return line.differs(f"kept as it is, without what cannot be read: {shown}{more}", name)
+        return line.translated(name, note="kept as it is")
 
     return rule
 
@@ -104,32 +96,32 @@ def plugin(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerd
         instead = "write its users with edgebroker passwd and its roles into an access-control file"
     elif "persist" in line.value:
         draft.guards.remove(line)
-        return LineVerdict(line, VerdictKind.NEEDLESS, "the journal keeps what is acknowledged: data.dir")
+        return line.needless("the journal keeps what is acknowledged: data.dir")
     else:
         instead = "plug-ins are not loaded: users stand in a password file, rules in an access-control file"
-    return LineVerdict(line, VerdictKind.MISSING, instead)
+    return line.missing(instead)
 
 
 def plugin_use(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`plugin_use`: a plug-in that was loaded by `plugin_load`."""
-    return LineVerdict(line, VerdictKind.MISSING, "plug-ins are not loaded")
+    return line.missing("plug-ins are not loaded")
 
 
 def auto_id_prefix(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`auto_id_prefix`: the prefix of client identifiers that the broker assigns."""
     if line.value == "auto-":
-        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
-    return LineVerdict(line, VerdictKind.MISSING, "identifiers given by the gateway begin with auto-")
+        return line.needless("it is so already")
+    return line.missing("identifiers given by the gateway begin with auto-")
 
 
 def max_keepalive(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`max_keepalive`: the longest keep alive interval."""
     given = whole(line)
     if given in (0, 65_535):
-        return LineVerdict(line, VerdictKind.NEEDLESS, "it is so already")
+        return line.needless("it is so already")
     name = draft.put("mqtt", "keep_alive_s_max", min(given, 65_535), line)
     note = "of version 5 clients; a 3.1.1 client, which cannot be told, keeps its own, where Mosquitto refuses it"
-    return LineVerdict(line, VerdictKind.DIFFERS, note, (name,))
+    return line.differs(note, name)
 
 
 def _passwords(content: str) -> tuple[LineError, ...]:

@@ -39,17 +39,17 @@ def persistence(draft: ImportDraft) -> Iterator[LineVerdict]:
     wanted, location = draft.store.get("persistence"), draft.store.get("persistence_location")
     is_wanted = wanted is not None and truth(wanted)
     if wanted is not None and not is_wanted:
-        yield LineVerdict(wanted, VerdictKind.TRANSLATED, "no data.dir: nothing is kept on disk")
+        yield wanted.translated(note="no data.dir: nothing is kept on disk")
     if location is not None and not is_wanted:
-        yield LineVerdict(location, VerdictKind.NEEDLESS, "without persistence nothing is kept on disk")
+        yield location.needless("without persistence nothing is kept on disk")
     if wanted is None or not is_wanted:
         return
     folder = DATA_DIR if location is None else str(Path(draft.path(location)) / DATA_DIR)
     keys = (draft.put("data", "dir", folder, location or wanted),)
     note = "what is kept is written before it is acknowledged; what Mosquitto has kept so far is not taken over"
-    yield LineVerdict(wanted, VerdictKind.DIFFERS, note, keys)
+    yield wanted.differs(note, *keys)
     if location is not None:
-        yield LineVerdict(location, VerdictKind.DIFFERS, "a folder of its own inside that one", keys)
+        yield location.differs("a folder of its own inside that one", *keys)
 
 
 def log_dest(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
@@ -76,15 +76,15 @@ def log_type(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVe
     """`log_type`: Mosquitto has types, a gateway levels; of several types the one with the most messages decides."""
     level = _LEVELS.get(text(line))
     if level is None:
-        return LineVerdict(line, VerdictKind.UNKNOWN, f"types are {', '.join(_LEVELS)}")
+        return line.unknown(f"types are {', '.join(_LEVELS)}")
     order = list(dict.fromkeys(_LEVELS.values()))
     before = draft.value("notices", "level")
     if before is not None and order.index(before) >= order.index(level):
-        return LineVerdict(line, VerdictKind.NEEDLESS, f'notices.level = "{before}" tells that too')
+        return line.needless(f'notices.level = "{before}" tells that too')
     name = draft.put("notices", "level", level, line)
     if line.value in ("error", "warning", "information", "debug", "all"):
-        return LineVerdict(line, VerdictKind.TRANSLATED, f'"{level}", and what is worse', (name,))
-    return LineVerdict(line, VerdictKind.DIFFERS, f'the nearest level is "{level}", and what is worse', (name,))
+        return line.translated(name, note=f'"{level}", and what is worse')
+    return line.differs(f'the nearest level is "{level}", and what is worse', name)
 
 
 OPTIONS: Final[dict[str, Rule]] = {

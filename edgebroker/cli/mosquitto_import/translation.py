@@ -12,14 +12,7 @@ from typing import Final
 
 from edgebroker.cli.http_client import USUAL_PORT
 from edgebroker.cli.mosquitto_import.bridge_options import settle
-from edgebroker.cli.mosquitto_import.conf_file import (
-    ConfLine,
-    ConfUnreadable,
-    LineVerdict,
-    VerdictKind,
-    included_files,
-    read_lines,
-)
+from edgebroker.cli.mosquitto_import.conf_file import ConfLine, ConfUnreadable, LineVerdict, included_files, read_lines
 from edgebroker.cli.mosquitto_import.draft import (
     BridgeDraft,
     ConfContext,
@@ -153,7 +146,7 @@ def _taken(
             rule = rule_of(line.name)
             found = _unknown(line) if rule is None else rule(draft, context, line)
         except ValueUnusable as error:
-            found = LineVerdict(line, VerdictKind.UNKNOWN, str(error))
+            found = line.unknown(str(error))
         overriding.add(draft, context, line, found)
         taken.append((line, found))
     return taken
@@ -167,12 +160,9 @@ def _included(
     try:
         files = included_files(folder)
     except ConfUnreadable as error:
-        return [(line, LineVerdict(line, VerdictKind.UNKNOWN, str(error)))]
+        return [(line, line.unknown(str(error)))]
     taken: list[tuple[ConfLine, LineVerdict | None]] = [
-        (
-            line,
-            LineVerdict(line, VerdictKind.TRANSLATED, ", ".join(file.name for file in files) or "holds no file *.conf"),
-        )
+        (line, line.translated(note=", ".join(file.name for file in files) or "holds no file *.conf"))
     ]
     for file in files:
         taken += _taken(draft, overriding, file, is_main=False)
@@ -181,9 +171,9 @@ def _included(
 
 def _unknown(line: ConfLine) -> LineVerdict:
     if line.name == INCLUDE:
-        return LineVerdict(line, VerdictKind.UNKNOWN, "stands in an included file, where Mosquitto does not follow it")
+        return line.unknown("stands in an included file, where Mosquitto does not follow it")
     meant = nearest(line.name)
-    return LineVerdict(line, VerdictKind.UNKNOWN, f"did you mean {meant}?" if meant else "Mosquitto has no such option")
+    return line.unknown(f"did you mean {meant}?" if meant else "Mosquitto has no such option")
 
 
 def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]]) -> list[LineVerdict]:
@@ -192,16 +182,11 @@ def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]
     used = draft.used_listeners()
     if draft.default_listener not in used:
         unopened = "it stands before the first listener, and is nobody's"
-        late = {
-            line: LineVerdict(line, VerdictKind.NEEDLESS, unopened) for line in draft.default_listener.lines.values()
-        }
+        late = {line: line.needless(unopened) for line in draft.default_listener.lines.values()}
     for one in used:
         late |= {finding.line: finding for finding in ListenerTranslation(draft, one).findings()}
     late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft), *packet_sizes(draft))}
-    overridden = {
-        line: LineVerdict(line, VerdictKind.NEEDLESS, f"overridden by {by.place}: {by}")
-        for line, by in draft.overridden.items()
-    }
+    overridden = {line: line.needless(f"overridden by {by.place}: {by}") for line, by in draft.overridden.items()}
     for bridge in draft.bridges:
         settle(bridge)
     if draft.guards:
@@ -209,9 +194,7 @@ def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]
             _keep_to_this_machine(one, draft.guards[0])
     its_own = "every listener has a line of its own"
     return [
-        for_all(
-            draft, overridden.get(line) or found or late.get(line) or LineVerdict(line, VerdictKind.NEEDLESS, its_own)
-        )
+        for_all(draft, overridden.get(line) or found or late.get(line) or line.needless(its_own))
         for line, found in taken
     ]
 
