@@ -76,8 +76,6 @@ class ClientCertificate:
     """What a client proved by TLS, to us or to the proxy in front of us (which we trust to tell the truth)."""
 
     common_name: str
-    subject: str = ""
-    """The whole name, as `CN=pump-3,O=Example` (RFC 4514); empty if a proxy told only the common name."""
     alternative_names: tuple[str, ...] = ()
     """As `DNS:pump-3.example`, `URI:urn:dev:1`, `IP:192.0.2.1`, `email:a@example`."""
 

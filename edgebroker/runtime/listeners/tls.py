@@ -334,32 +334,14 @@ def certificate_of(certificate: Mapping[str, object]) -> ClientCertificate:
     """Returns the names in a verified certificate, as `SSLObject.getpeercert()` gives it."""
     names = [pair for part in _tuples(certificate.get("subject")) for pair in _tuples(part)]
     common_name = next((str(value) for name, value in names if name == "commonName"), "")
-    subject = ",".join(
-        f"{_ATTRIBUTE_TYPES.get(str(name), name)}={_escaped(str(value))}" for name, value in reversed(names)
-    )
     alternative_names = tuple(
         f"{_NAME_KINDS.get(str(kind), kind)}:{value}" for kind, value in _tuples(certificate.get("subjectAltName"))
     )
-    return ClientCertificate(common_name, subject, alternative_names)
+    return ClientCertificate(common_name, alternative_names)
 
 
-_ATTRIBUTE_TYPES = {
-    "commonName": "CN",
-    "countryName": "C",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "userId": "UID",
-    "domainComponent": "DC",
-}
 _NAME_KINDS = {"IP Address": "IP"}
 
 
 def _tuples(value: object) -> tuple[tuple[object, object], ...]:
     return value if isinstance(value, tuple) else ()
-
-
-def _escaped(value: str) -> str:
-    """Escapes special characters (RFC 4514 section 2.4)."""
-    return "".join(f"\\{character}" if character in ',+"\\<>;=' else character for character in value)
