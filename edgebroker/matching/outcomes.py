@@ -26,6 +26,12 @@ NOWHERE: Final = TritVector(0, 0)
 """NO for every link: the identity of `parallel_combine`."""
 
 
+def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
+    """Combine two branches of which an event takes exactly one: equal trits stay, all others become MAYBE."""
+    yes = a.yes & b.yes
+    return TritVector(yes, (a.reach | b.reach) & ~yes)
+
+
 def parallel_combine(a: TritVector, b: TritVector) -> TritVector:
     """Combine two branches that are both searched: the more hopeful of the two trits."""
     yes = a.yes | b.yes

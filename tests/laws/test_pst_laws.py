@@ -20,7 +20,7 @@ from edgebroker.filters import Filter
 from edgebroker.matching import reference
 from edgebroker.matching.cells import Cells, high_cut, low_cut, thinned
 from edgebroker.matching.kernel import kernel
-from edgebroker.matching.outcomes import NOWHERE, TritVector, parallel_combine
+from edgebroker.matching.outcomes import NOWHERE, TritVector, alternative_combine, parallel_combine
 from edgebroker.matching.pst import Pst
 from edgebroker.matching.reference.events import INSIDE, Event
 from edgebroker.matching.reference.forks import Fork
@@ -38,7 +38,6 @@ from edgebroker.predicate import (
     ValueType,
 )
 from edgebroker.topics import TopicFilter
-from edgelab.experiment.published_tree import alternative_combine
 
 # -- random subscriptions and events ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pytest
 from edgebroker.matching.outcomes import format_trits, refine
 from edgebroker.predicate import ElementaryTest, Interval, Predicate, Value, ValueType
 from edgelab.experiment.published_tree import STAR, FixedPst
-from tests.spec.test_trits import parse_trits
+from tests.support.trits import parse_trits
 
 NAMES = ("a1", "a2", "a3", "a4", "a5")
 L1, L2, L3 = 1, 2, 4

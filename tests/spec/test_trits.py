@@ -10,26 +10,14 @@ from edgebroker.matching.outcomes import (
     NOWHERE,
     TritVector,
     absorb,
+    alternative_combine,
     format_trits,
     parallel_combine,
     refine,
 )
-from edgelab.experiment.published_tree import alternative_combine
+from tests.support.trits import parse_trits
 
 ALL_TRIPLES = ["".join(letters) for letters in product("YMN", repeat=3)]
-
-
-def parse_trits(text: str) -> TritVector:
-    """Parse one letter of `YMN` per link, link 0 first. Raises ValueError for any other letter."""
-    yes = maybe = 0
-    for link, letter in enumerate(text):
-        if letter == "Y":
-            yes |= 1 << link
-        elif letter == "M":
-            maybe |= 1 << link
-        elif letter != "N":
-            raise ValueError(f"a trit is Y, M or N: {letter!r}")
-    return TritVector(yes, maybe)
 
 
 def test_a_vector_is_written_with_link_0_first() -> None:

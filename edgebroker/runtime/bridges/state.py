@@ -216,10 +216,10 @@ LATE_S: Final = 0.05
 _YEAR: Final = 400  # more than the days of a year, so that year and day of the year give a number that increases
 
 
-def local_time() -> LocalTime:
-    """Returns the local time of day and the number of the day."""
+def local_time(unix_s: float | None = None) -> LocalTime:
+    """Returns the local time of day and the number of the day, now or at *unix_s*."""
     # Not `localtime()`: it reads a coarser clock, which shows the minute before for up to 10 ms.
-    now = time.localtime(time.time())
+    now = time.localtime(time.time() if unix_s is None else unix_s)
     return LocalTime(now.tm_year * _YEAR + now.tm_yday, now.tm_hour * 60 + now.tm_min)
 
 

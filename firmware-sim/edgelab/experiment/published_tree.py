@@ -23,7 +23,7 @@ from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.matching.outcomes import NOWHERE, TritVector, parallel_combine
+from edgebroker.matching.outcomes import NOWHERE, TritVector, alternative_combine, parallel_combine
 from edgebroker.predicate import Attributes, Composite, ElementaryTest, Predicate, Value
 
 Key: TypeAlias = int | float | str | tuple[bool] | Composite | None
@@ -122,12 +122,6 @@ class Branch:
 
 
 Node: TypeAlias = Leaf | Branch
-
-
-def alternative_combine(a: TritVector, b: TritVector) -> TritVector:
-    """Combine two branches of which an event takes exactly one: equal trits stay, all others become MAYBE."""
-    yes = a.yes & b.yes
-    return TritVector(yes, (a.reach | b.reach) & ~yes)
 
 
 class SearchDecision(NamedTuple):
