@@ -19,7 +19,7 @@ class TimerQueue:
         self._heap: list[tuple[Instant, int, Hashable]] = []
         self._current: dict[Hashable, int] = {}
         self.changes = 0
-        """Grows with each `set`; the runtime then calls `next_due` again."""
+        """Grows with each change; the runtime then calls `next_due` again."""
 
     def __len__(self) -> int:
         return len(self._current)
@@ -36,6 +36,7 @@ class TimerQueue:
 
     def cancel(self, name: Hashable) -> None:
         """Remove the deadline of *name*; an unknown name is ignored."""
+        self.changes += 1
         self._current.pop(name, None)
 
     def next_due(self) -> Instant | None:
@@ -54,6 +55,7 @@ class TimerQueue:
             return None
         name = heapq.heappop(self._heap)[2]
         del self._current[name]
+        self.changes += 1
         return name
 
 

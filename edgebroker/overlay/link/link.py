@@ -230,14 +230,14 @@ class Link:
 
     # -- deadlines ------------------------------------------------------------------------------------------------
 
-    def due(self) -> Instant | None:
-        """Return the next deadline for `fire`; None if there is none. Flush the connection after `fire`."""
+    def due(self) -> Instant:
+        """Return the next deadline for `fire`; NEVER if there is none. Flush the connection after `fire`."""
         deadline = NEVER if self._dial_at is None else self._dial_at
         if self._dialling is not None:
             deadline = min(deadline, self._dialling.due() or NEVER)
         if self.connection is not None:
             deadline = min(deadline, self.heartbeat.due(), NEVER if self.connection.paused else self._send_by)
-        return None if deadline == NEVER else deadline
+        return deadline
 
     def fire(self, now: Instant) -> None:
         """Handle all deadlines that have passed."""
@@ -477,6 +477,25 @@ class LinkTable:
 
     def __iter__(self) -> Iterator[Link]:
         return iter(self._links.values())
+
+    def with_events(self) -> list[Link]:
+        """Return the links with events to take."""
+        return [link for link in self._links.values() if link.has_events]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether a link has events to take, or its outbox is nearly full."""
+        for link in self._links.values():  # noqa: SIM110 a generator is slower, and this runs in every turn
+            if link.has_events or link.outbox.has_backpressure:
+                return True
+        return False
+
+    def due(self) -> Instant:
+        """Return the next deadline of all links, NEVER if there is none."""
+        due = NEVER
+        for link in self._links.values():
+            due = min(due, link.due())
+        return due
 
     def lacks_room(self, size: int) -> bool:
         """Return whether some outbox has no room for a local client's event of *size* bytes."""

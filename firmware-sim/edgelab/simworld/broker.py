@@ -155,6 +155,7 @@ class SimulatedBroker:
         self._digest = sha256()
         self._turn_planned = False
         self._wake: Instant | None = None
+        self._timer_changes = -1  # of the front end, when its next deadline was asked for
         self._start()
 
     def _start(self) -> None:
@@ -201,6 +202,7 @@ class SimulatedBroker:
         if self.store is not None:
             self.store.crash(is_power_cut)
         self._wake = None
+        self._timer_changes = -1
 
     def power_on(self) -> None:
         """Start a new run with the content of the disk."""
@@ -311,7 +313,11 @@ class SimulatedBroker:
         if self.is_off:
             return
         self._flush()
-        due = self.frontend.node.timers.next_due()
+        timers = self.frontend.node.timers
+        is_over = self._wake is not None and self._wake <= self.simulation.now
+        if timers.changes == self._timer_changes and not is_over:
+            return
+        self._timer_changes, due = timers.changes, timers.next_due()
         if due is not None and (self._wake is None or due < self._wake or self._wake <= self.simulation.now):
             self._wake = max(due, self.simulation.now)
             self.simulation.at(due, self._fire)

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from edgebroker.cbor import read_cbor
-from edgebroker.instants import Instant
+from edgebroker.instants import NEVER, Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.class_queue import event_of
@@ -343,8 +343,8 @@ class LinkedGateway:
         now = self.simulation.now
         if self.watch is not None:
             self.watch(self)
-        due = min((due for link in self.links if (due := link.due()) is not None), default=None)
-        if due is not None and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
+        due = min((link.due() for link in self.links), default=NEVER)
+        if due < NEVER and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
             self._woken_at = max(due, now + 1)
             self.simulation.at(self._woken_at, self._on_timer)
 

@@ -41,7 +41,8 @@ class PeerBackpressure:
         self._peers = peers
         self._backpressure_table = peers.gossip.backpressure
         self._outboxes = [(peer, links[peer].outbox) for peer in peers.gateway.neighbours]
-        self._announced: dict[str, _AnnouncedBackpressure] = {}
+        self.announced: dict[str, _AnnouncedBackpressure] = {}
+        """By peer with a full outbox: what other gateways have been told of it."""
 
     def may_refuse(self, size: int) -> bool:
         """Whether an event of *size* bytes by a local client may have to be refused."""
@@ -72,7 +73,7 @@ class PeerBackpressure:
         """Tell others what has become crowded, and what has room again."""
         sends: list[SendMessage] = []
         for peer, outbox in self._outboxes:
-            if not outbox.has_backpressure and peer not in self._announced:
+            if not outbox.has_backpressure and peer not in self.announced:
                 continue
             if outbox.has_backpressure:
                 outbox.update_backpressure()
@@ -80,16 +81,16 @@ class PeerBackpressure:
         return sends
 
     def _announce_full(self, peer: str, now: Instant) -> list[SendMessage]:
-        told, interests = self._announced.get(peer), self._peers.interests
+        told, interests = self.announced.get(peer), self._peers.interests
         if told is not None and (told.epoch == interests.epoch or now < told.at + ANNOUNCE_INTERVAL):
             return []
         wanted = interests.announced_by(peer)
         is_news = told is None or told.interests != wanted
-        self._announced[peer] = _AnnouncedBackpressure(wanted, interests.epoch, now)
+        self.announced[peer] = _AnnouncedBackpressure(wanted, interests.epoch, now)
         return self._peers.gossip.set_backpressure(peer, wanted) if is_news else []
 
     def _withdraw(self, peer: str) -> list[SendMessage]:
-        del self._announced[peer]
+        del self.announced[peer]
         return self._peers.gossip.set_backpressure(peer, ())
 
 

@@ -120,6 +120,8 @@ class FederationMember:
         self._dials: list[str] = []
         self._now = now
         self._planned = NEVER
+        self._timer_due: Instant | None = None
+        self._timer_changes = -1  # of the routing's timers, when their next deadline was asked for
         self._id_reservation = own = IdReservation(session_journal, stored, now)
         self._is_dialling = False
         self.retained = federated_retained
@@ -202,28 +204,34 @@ class FederationMember:
     # -- turns ----------------------------------------------------------------------------------------------------
 
     def turn(self, now: Instant, flush: Callable[[LinkConnection], None]) -> None:
-        """Do what has come up, and let *flush* write what each connection has."""
+        """Handle the events of the links, and let *flush* write the output of each connection."""
         self._now = now
-        stirred = True
-        while stirred:  # most turns find nothing to do here, and each client's packet is one
-            for link in self.links:
-                if link.has_events:
-                    for event in link.take_events():
-                        try:
-                            self._handle_event(link, event, now)
-                        except Exception as error:
-                            self.inbox.fail(link.peer, event, error, now)
+        links = self.links
+        while links.has_news or links.due() <= now or self.backpressure.announced or self._has_output():
+            for link in links.with_events():
+                for event in link.take_events():
+                    try:
+                        self._handle_event(link, event, now)
+                    except Exception as error:
+                        self.inbox.fail(link.peer, event, error, now)
             self.send_all(self.backpressure.announce(now), now)
             for stream in self.streams:
                 flush(stream)
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
-            stirred = False
-            for link in self.links:
-                stirred = stirred or link.has_events
+            if not links.with_events():
+                break
         if self.congestion is not None:
             self.congestion.sample(now)
-        self._id_reservation.extend(self.peers.ids, now)
+        if self.peers.ids.allocated > self._id_reservation.extend_at:
+            self._id_reservation.extend(self.peers.ids, now)
         self._plan()
+
+    def _has_output(self) -> bool:
+        """Whether a connection has output of its own, or must be removed."""
+        for stream in self.streams:  # noqa: SIM110 a generator is slower, and this runs in every turn
+            if stream.out or stream.is_over:
+                return True
+        return False
 
     def fire(self, now: Instant) -> None:
         """The deadline OVERLAY has come."""
@@ -244,12 +252,15 @@ class FederationMember:
             link.synced(self._journal.synced, now)
 
     def _plan(self) -> None:
-        due, windows = NEVER, None if self.congestion is None else self.congestion.due
-        for one in (self.peers.timers.next_due(), self.retained.due, windows):
+        due, timers = self.links.due(), self.peers.timers
+        if timers.changes != self._timer_changes:
+            self._timer_changes, self._timer_due = timers.changes, timers.next_due()
+        windows = None if self.congestion is None else self.congestion.due
+        for one in (self._timer_due, self.retained.due, windows):
             if one is not None and one < due:
                 due = one
-        for each in (*self.links, *self.streams):
-            if (one := each.due()) is not None and one < due:
+        for stream in self.streams:
+            if not stream.is_open and (one := stream.due()) is not None and one < due:
                 due = one
         due = max(due, self._now + 1)  # what waits in the world's queues comes first
         if due != self._planned and due < NEVER:

@@ -134,6 +134,8 @@ class IdReservation:
         self.first = max(stored.numbers, by_the_clock) if stored.is_damaged else stored.numbers or by_the_clock
         """Where the run's numbers begin."""
         self._journal = session_journal
+        self.extend_at = 0
+        """When more numbers than that are allocated, `extend` is to be called."""
         self._end = 0
         self._lsn = 0
 
@@ -147,15 +149,15 @@ class IdReservation:
         self._reserve(numbers, True, now)
 
     def extend(self, numbers: IdAllocator, now: Instant) -> None:
-        """See that the journal knows of the numbers that are given next."""
-        if numbers.allocated + IDS_RESERVED // 2 > self._end:
-            self._reserve(numbers, False, now)
+        """Reserve the numbers that are allocated next, of which less than half of a reservation is left."""
+        self._reserve(numbers, False, now)
 
     def record(self) -> bytes:
         """What the journal has to know, said again."""
         return boot_record(self.boot, self._end)
 
     def _reserve(self, numbers: IdAllocator, waits: bool, now: Instant) -> None:
+        self.extend_at = numbers.allocated + IDS_RESERVED // 2
         if self._journal.storage is not None:
             self._end = numbers.allocated + IDS_RESERVED
             lsn = self._journal.append(self.record(), waits, now)
