@@ -8,8 +8,7 @@ from edgebroker.federation.backpressure import BackpressureTable
 from edgebroker.filters.filter import Filter
 from edgebroker.interest import Interest
 from edgebroker.overlay.link.codec.frames import FrameReader, Item, NumberedMessage
-from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox
-from edgebroker.overlay.link.sender import LinkSender
+from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox, LinkSender
 from edgebroker.overlay.link_state import LinkStateTable
 from edgebroker.overlay.messages import Backpressure, LinkStateUpdate, Unadvertise
 from edgebroker.overlay.scot import Scot

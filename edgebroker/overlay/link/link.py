@@ -47,10 +47,9 @@ from edgebroker.overlay.link.handshake import GatewayIdentity, Hello, HelloRefus
 from edgebroker.overlay.link.heartbeat import ASSURANCE, LinkHeartbeat
 from edgebroker.overlay.link.journal_records import StoredLink, spent_record
 from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOptions
-from edgebroker.overlay.link.outbox import LinkOutbox, LinkStorage
+from edgebroker.overlay.link.outbox import LinkOutbox, LinkSender, LinkStorage
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
-from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
@@ -482,18 +481,12 @@ class LinkTable:
         """Return the links with events to take."""
         return [link for link in self._links.values() if link.has_events]
 
-    @property
-    def has_news(self) -> bool:
-        """Whether a link has events to take, or its outbox is nearly full."""
-        for link in self._links.values():  # noqa: SIM110 a generator is slower, and this runs in every turn
-            if link.has_events or link.outbox.has_backpressure:
-                return True
-        return False
-
-    def due(self) -> Instant:
-        """Return the next deadline of all links, NEVER if there is none."""
+    def next_turn(self, now: Instant) -> Instant:
+        """Return when a link needs a turn: *now* if it has events to take, else its next deadline; NEVER for none."""
         due = NEVER
         for link in self._links.values():
+            if link.has_events:
+                return now
             due = min(due, link.due())
         return due
 

@@ -40,7 +40,7 @@ class PeerBackpressure:
         self._links = links
         self._peers = peers
         self._backpressure_table = peers.gossip.backpressure
-        self._outboxes = [(peer, links[peer].outbox) for peer in peers.gateway.neighbours]
+        self.outboxes = [(peer, links[peer].outbox) for peer in peers.gateway.neighbours]
         self.announced: dict[str, _AnnouncedBackpressure] = {}
         """By peer with a full outbox: what other gateways have been told of it."""
 
@@ -72,7 +72,7 @@ class PeerBackpressure:
     def announce(self, now: Instant) -> list[SendMessage]:
         """Tell others what has become crowded, and what has room again."""
         sends: list[SendMessage] = []
-        for peer, outbox in self._outboxes:
+        for peer, outbox in self.outboxes:
             if not outbox.has_backpressure and peer not in self.announced:
                 continue
             if outbox.has_backpressure:

@@ -206,9 +206,9 @@ class FederationMember:
     def turn(self, now: Instant, flush: Callable[[LinkConnection], None]) -> None:
         """Handle the events of the links, and let *flush* write the output of each connection."""
         self._now = now
-        links = self.links
-        while links.has_news or links.due() <= now or self.backpressure.announced or self._has_output():
-            for link in links.with_events():
+        due = self.links.next_turn(now)
+        while due <= now or self._has_output() or self._has_backpressure():  # most turns are those of clients
+            for link in self.links.with_events():
                 for event in link.take_events():
                     try:
                         self._handle_event(link, event, now)
@@ -218,13 +218,14 @@ class FederationMember:
             for stream in self.streams:
                 flush(stream)
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
-            if not links.with_events():
+            due = self.links.next_turn(now)
+            if not self.links.with_events():
                 break
         if self.congestion is not None:
             self.congestion.sample(now)
         if self.peers.ids.allocated > self._id_reservation.extend_at:
             self._id_reservation.extend(self.peers.ids, now)
-        self._plan()
+        self._plan(due)
 
     def _has_output(self) -> bool:
         """Whether a connection has output of its own, or must be removed."""
@@ -232,6 +233,13 @@ class FederationMember:
             if stream.out or stream.is_over:
                 return True
         return False
+
+    def _has_backpressure(self) -> bool:
+        """Whether an outbox is nearly full, or others have been told that one was."""
+        for _, outbox in self.backpressure.outboxes:
+            if outbox.has_backpressure:
+                return True
+        return bool(self.backpressure.announced)
 
     def fire(self, now: Instant) -> None:
         """The deadline OVERLAY has come."""
@@ -251,8 +259,9 @@ class FederationMember:
         for link in self.links:
             link.synced(self._journal.synced, now)
 
-    def _plan(self) -> None:
-        due, timers = self.links.due(), self.peers.timers
+    def _plan(self, due: Instant) -> None:
+        """Set the timer OVERLAY. *due*: the next turn that the links need."""
+        timers = self.peers.timers
         if timers.changes != self._timer_changes:
             self._timer_changes, self._timer_due = timers.changes, timers.next_due()
         windows = None if self.congestion is None else self.congestion.due
