@@ -1,5 +1,5 @@
 """Reports about delivery logs (`.edl` files): Spark computes the figures, which are shown as JSON and as one HTML page.
 
 `edgebroker.log_schema` lists the columns, `ingest` turns files into DataFrames, every file of `measures` defines one
-figure, `reference` computes the same figures in plain Python, `report` draws them.
+figure, `report` draws them.
 """

@@ -24,7 +24,7 @@ from .measures.throughput import span, throughput, width_for
 
 Row: TypeAlias = dict[str, Any]
 Figures: TypeAlias = dict[str, list[Row]]
-"""Table name -> rows in a fixed order. `reference.figures` computes the same."""
+"""Table name -> rows in a fixed order."""
 
 ROWS_MAX = 1_000
 """Rows of a table with one row per client, filter or file: the busiest, as many as a browser shows without effort."""

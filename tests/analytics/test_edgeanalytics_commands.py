@@ -21,9 +21,9 @@ from click.testing import CliRunner, Result
 
 import edgeanalytics
 import edgebroker
-from edgeanalytics import reference
 from edgeanalytics.__main__ import main
 from edgeanalytics.java import choose
+from tests.support import plain_figures as reference
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from click.testing import CliRunner
 
-from edgeanalytics import figures, reference
+from edgeanalytics import figures
 from edgeanalytics.__main__ import main
 from edgeanalytics.summary import cause_name, fate_name
+from tests.support import plain_figures as reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 

@@ -13,7 +13,8 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 pytest.importorskip("pyspark", reason="the analytics are not installed")
 
-from edgeanalytics import figures, reference
+from edgeanalytics import figures
+from tests.support import plain_figures as reference
 
 SHARED = "$share/g/t"
 UNIX_US = 1_800_000_000_000_000

@@ -22,9 +22,10 @@ from click.testing import CliRunner, Result
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 
-from edgeanalytics import ingest, reference, session
+from edgeanalytics import ingest, session
 from edgeanalytics.__main__ import main
 from edgeanalytics.java import Java
+from tests.support import plain_figures as reference
 
 
 def report(monkeypatch: pytest.MonkeyPatch, compute: Any, *arguments: object) -> Result:

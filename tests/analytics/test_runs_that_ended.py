@@ -9,11 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from edgeanalytics import figures, reference
+from edgeanalytics import figures
 from edgebroker.limits import LOG_SEGMENT_BYTES_MAX
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.runtime.delivery_log import DeliveryLogDirectory
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from tests.support import plain_figures as reference
 
 UNIX_US = 1_760_000_000_000_000
 JUDGEMENTS = {

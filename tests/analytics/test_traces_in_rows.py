@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from edgeanalytics import ingest, reference
+from edgeanalytics import ingest
 from edgebroker.log_schema import Fate, TraceParent
 from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog import format as edl
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from tests.support import plain_figures as reference
 
 TRACE = TraceParent("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 ROWS = [

@@ -1,4 +1,4 @@
-"""The same figures in plain Python and without Spark: the definition that `figures` is compared with.
+"""The figures of `edgeanalytics.figures` in plain Python and without Spark: what these are compared with.
 
 It shares the file reader and the constants with the Spark side, and no computation. It keeps everything in memory.
 """
@@ -9,14 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from edgeanalytics import ingest
+from edgeanalytics.figures import TABLES, Figures, Row, Shown
+from edgeanalytics.measures.audit import NAMED_MAX
+from edgeanalytics.measures.latency import PERCENTILES, STEPS_US
+from edgeanalytics.measures.throughput import SHOWN, width_for
+from edgeanalytics.schemas import ORIGIN, READ
 from edgebroker.log_schema import SUM_MODULUS, Cause, Fate
-
-from . import ingest
-from .figures import TABLES, Figures, Row, Shown
-from .measures.audit import NAMED_MAX
-from .measures.latency import PERCENTILES, STEPS_US
-from .measures.throughput import SHOWN, width_for
-from .schemas import ORIGIN, READ
 
 ENDS = (Fate.DELIVERED, Fate.EXPIRED, Fate.DROPPED, Fate.QUEUED)
 Run = tuple[str, str]
