@@ -11,7 +11,18 @@ from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.storage.journal.journal import LOST, RETRY_US, RETRY_US_MAX, Journal
 from edgebroker.storage.journal.recovery import recover
 from edgebroker.storage.journal.recovery_report import CorruptRange, RecoveryReport
-from edgebroker.storage.journal.work import Create, DiskWork, Fill, SetAside, Sync, SyncFolder, WorkPurpose, Write
+from edgebroker.storage.journal.work import (
+    Create,
+    DiskWork,
+    Fill,
+    SetAside,
+    Sync,
+    SyncControl,
+    SyncFolder,
+    WorkPurpose,
+    Write,
+    WriteControl,
+)
 from edgelab.simworld.disk import Disk
 from edgelab.simworld.linked import DiskWorker
 from edgelab.simworld.simulation import Simulation
@@ -256,7 +267,14 @@ def test_room_that_was_made_is_there_for_the_next_run() -> None:
     assert found.free == {room: 8_192}
     again = Bench(disk=bench.disk.killed(), found=found)
     work = next_batch(again.journal, 0)
-    assert [type(operation) for operation in work.operations] == [Fill, Write, Sync, SyncFolder]
+    assert [type(operation) for operation in work.operations] == [
+        Fill,
+        Write,
+        Sync,
+        SyncFolder,
+        WriteControl,
+        SyncControl,
+    ]
     assert work.operations[0] == Fill(room, 4_096, 4_096), "only its end, which perhaps was never synced"
     assert isinstance(work.operations[1], Write)
     assert work.operations[1].name == room

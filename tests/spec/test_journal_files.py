@@ -287,11 +287,15 @@ def test_files_of_which_nothing_is_left_are_told_and_kept(tmp_path: Path) -> Non
     say(worker, b"gone")
     worker.close(0)
     [name] = worker.files.names()
+    header = decode_header(worker.files.head(name))
+    assert header is not None
+    sequence = header.sequence
     (tmp_path / name).write_bytes(os.urandom(SMALL.segment_bytes))
     again = opened(tmp_path)
     assert again.recovery_report is not None
     assert [str(damage) for damage in again.recovery_report.damage] == [
-        f"{name} at 0: no header and no frame is intact"
+        f"{name} at 0: of segment {sequence}, the newest one, no header and no frame is intact; "
+        "lost are the records 1 to 1, and those that were written behind them"
     ]
     say(again, b"new")
     assert len(again.files.quarantined()) == 1

@@ -68,4 +68,4 @@ def test_room_is_freed_although_something_cannot_be_set_aside(is_broken: bool, m
             journal.done(work, now)
     assert tries == 3
     assert journal.synced == journal.lsn
-    assert len(disk.files) == 3, "the one in use, the next one, and the damaged one"
+    assert len(disk.names()) == 3, "the one in use, the next one, and the damaged one"

@@ -23,7 +23,7 @@ from typing import Final
 from edgebroker.errors import JournalInUse
 from edgebroker.instants import Duration
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX, KIB
-from edgebroker.storage.journal.format import FRAMES_AT, PAGE_BYTES
+from edgebroker.storage.journal.format import CONTROL_FILE, FRAMES_AT, PAGE_BYTES
 from edgebroker.storage.journal.segments import SUFFIX
 from edgebroker.storage.journal.work import (
     QUARANTINE,
@@ -34,9 +34,11 @@ from edgebroker.storage.journal.work import (
     Remove,
     SetAside,
     Sync,
+    SyncControl,
     SyncFolder,
     WorkPurpose,
     Write,
+    WriteControl,
 )
 
 STEPS = 4  # buckets per doubling: a quantile is right to 19 %
@@ -118,6 +120,9 @@ class JournalFiles:
         self._folder: int | None = None
         self.has_lost_segment = False
         """A segment that was written and synced has been deleted or replaced. Its records must be written again."""
+        self.control_failure = ""
+        """Why the control file is not up to date; "" if it is."""
+        self._is_control_new = False
 
     # -- the lock ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +131,7 @@ class JournalFiles:
 
         Raises JournalInUse if another process has locked it, OSError if the folder cannot be used.
         """
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folder(self.path)
         self._lock = self._take_lock()
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -200,6 +205,16 @@ class JournalFiles:
             _drop_page_cache(file.fileno())
             return data
 
+    def control(self) -> bytes:
+        """Returns the first bytes of the control file; empty if there is none, its error if it cannot be read."""
+        try:
+            with open(self.path / CONTROL_FILE, "rb", opener=_open_nonblocking) as file:
+                return file.read(FRAMES_AT)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:  # recovery reports it as damaged; the segments may be whole
+            return str(error).encode()
+
     def quarantined(self) -> list[str]:
         """Returns the names of the files that were set aside, in this run or an earlier one. Raises OSError."""
         folder = self.path / QUARANTINE
@@ -272,17 +287,44 @@ class JournalFiles:
                 for position in range(offset, offset + size, len(ZEROS)):
                     self._write(name, position, ZEROS[: offset + size - position])
             case SyncFolder():
-                self._sync_folder(self.path)
+                _sync_folder(self.path)
             case SetAside(name, target):
                 self._close_file(name)
                 folder = self.path / QUARANTINE
                 folder.mkdir(mode=0o700, exist_ok=True)
                 with suppress(FileNotFoundError):  # done in an earlier attempt, of which a later operation failed
                     (self.path / name).rename(folder / target)
-                self._sync_folder(folder)
+                _sync_folder(folder)
             case Remove(name):
                 self._close_file(name)
                 (self.path / name).unlink(missing_ok=True)
+            case WriteControl(data):
+                try:
+                    self.control_failure = ""
+                    self._write_control(data)
+                except OSError as error:
+                    self.control_failure = error.strerror or type(error).__name__
+            case SyncControl():
+                try:
+                    self._sync_control()
+                except OSError as error:
+                    self.control_failure = error.strerror or type(error).__name__
+
+    def _write_control(self, data: bytes) -> None:
+        path = self.path / CONTROL_FILE
+        opened = self._descriptors.get(CONTROL_FILE)
+        if opened is not None and not _is_named(opened, path):
+            self._close_file(CONTROL_FILE)
+        if not path.exists():
+            _create(path)
+            self._is_control_new = True
+        self._write(CONTROL_FILE, 0, data)
+
+    def _sync_control(self) -> None:
+        os.fdatasync(self._open(CONTROL_FILE))
+        if self._is_control_new:
+            _sync_folder(self.path)
+            self._is_control_new = False
 
     def _write(self, name: str, offset: int, data: bytes) -> None:
         if self._direct:
@@ -330,12 +372,29 @@ class JournalFiles:
         if descriptor is not None:
             os.close(descriptor)
 
-    def _sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(path: Path) -> None:
+    """Creates *path* and its parents, and syncs the folder that each new one is in: otherwise a power cut may take the
+    new folder away, with all that was synced in it. Raises OSError.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in made:
+        with suppress(PermissionError):  # a parent that may be entered and not read cannot be synced
+            _sync_folder(folder.parent)
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Opens a file without waiting for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _create(path: Path) -> None:

@@ -35,6 +35,10 @@ FRAME_BYTES = FRAME.size + CRC.size
 CLEAN = 1
 """The flag of an empty frame that ends a run: everything before it was synced."""
 
+CONTROL_FILE = "control"
+"""The file beside the segments that names the newest one."""
+CONTROL = struct.Struct("<Q32s")  # behind a copy of the segment's header: last LSN, name of the file
+
 RECORD = struct.Struct("<II")  # CRC of what follows, bytes of the record
 LENGTH = struct.Struct("<I")
 RECORD_BYTES = RECORD.size
@@ -82,6 +86,18 @@ class FrameHead:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """The content of the control file: the newest segment, which was synced before this was written."""
+
+    header: SegmentHeader
+    """A copy of the segment's header."""
+    name: str
+    """The name of its file."""
+    last_lsn: int
+    """All records up to this one were synced then: those of its first frame, or at a clean end all."""
+
+
 def salt_of(store: bytes, sequence: int) -> int:
     """Return the salt of segment *sequence* of *store*."""
     return zlib.crc32(store) ^ (sequence & 0xFFFFFFFF)
@@ -89,6 +105,10 @@ def salt_of(store: bytes, sequence: int) -> int:
 
 def encode_header(header: SegmentHeader) -> bytes:
     """Return the first two sectors of a segment."""
+    return _encode_copy(header).ljust(SECTOR_BYTES, b"\0") * len(HEADER_COPIES)
+
+
+def _encode_copy(header: SegmentHeader) -> bytes:
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -101,7 +121,7 @@ def encode_header(header: SegmentHeader) -> bytes:
         header.snapshot_bytes,
         header.salt,
     )
-    return (head + CRC.pack(zlib.crc32(head))).ljust(SECTOR_BYTES, b"\0") * len(HEADER_COPIES)
+    return head + CRC.pack(zlib.crc32(head))
 
 
 def decode_header(data: bytes) -> SegmentHeader | None:
@@ -134,6 +154,30 @@ def _decode_copy(data: bytes, at: int) -> SegmentHeader | None:
     if not FRAMES_AT < size <= JOURNAL_SEGMENT_BYTES_MAX or max(sequence, first, replay) >= NUMBER_END:
         return None
     return SegmentHeader(store, sequence, first, size, replay, snapshot)
+
+
+def encode_control(record: ControlRecord) -> bytes:
+    """Return the two sectors of the control file, which are equal."""
+    data = _encode_copy(record.header) + CONTROL.pack(record.last_lsn, record.name.encode())
+    return (data + CRC.pack(zlib.crc32(data))).ljust(SECTOR_BYTES, b"\0") * len(HEADER_COPIES)
+
+
+def decode_control(data: bytes) -> ControlRecord | None:
+    """Return the record of a control file, the later one if a crash left two that differ; None if none is intact.
+
+    Raises JournalDamaged for another version.
+    """
+    records = []
+    for at in HEADER_COPIES:
+        header = _decode_copy(data, at)
+        begin = at + HEADER.size + CRC.size
+        end = begin + CONTROL.size
+        if header is None or len(data) < end + CRC.size or CRC.unpack_from(data, end)[0] != zlib.crc32(data[at:end]):
+            continue
+        last_lsn, name = CONTROL.unpack_from(data, begin)
+        if last_lsn < NUMBER_END:
+            records.append(ControlRecord(header, name.rstrip(b"\0").decode(errors="replace"), last_lsn))
+    return max(records, key=lambda record: (record.header.sequence, record.last_lsn), default=None)
 
 
 def encode_frame(records: Sequence[bytes], first_lsn: int, sequence: int, salt: int, flags: int = 0) -> bytes:

@@ -25,7 +25,9 @@ from edgebroker.storage.journal.format import (
     FRAMES_AT,
     RECORD_BYTES,
     STORE_BYTES,
+    ControlRecord,
     SegmentHeader,
+    encode_control,
     encode_frame,
     encode_header,
     fitting,
@@ -35,7 +37,7 @@ from edgebroker.storage.journal.format import (
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
 from edgebroker.storage.journal.segments import Segments
-from edgebroker.storage.journal.work import DiskWork, Operation, Sync, WorkPurpose, Write
+from edgebroker.storage.journal.work import DiskWork, Operation, Sync, SyncControl, WorkPurpose, Write, WriteControl
 
 SPARSE_SEGMENTS: Final = 12
 """Segments in use that cause a snapshot, however little was written: 96 MiB, or 12 starts..."""
@@ -268,6 +270,7 @@ class Journal:
         self._work: DiskWork | None = None
         self._segment: JournalSegment | None = None  # the segment in use; None: the next batch begins one
         self._offset = 0
+        self._header: SegmentHeader | None = None  # of the segment that was begun last
         self._begun: JournalSegment | None = None  # a segment that the work in progress begins
         self._begun_replay_from = 1
         self._frame_bytes = 0
@@ -481,7 +484,7 @@ class Journal:
             replay_from = self._begun_replay_from
             state_bytes = self._snapshot_policy.snapshot_bytes if replay_from > 1 else 0
             header = SegmentHeader(self.store, segment.sequence, first_lsn, segment.bytes, replay_from, state_bytes)
-            head = encode_header(header)
+            self._header, head = header, encode_header(header)
         salt = salt_of(self.store, segment.sequence)
         frame = encode_frame(records, first_lsn, segment.sequence, salt, CLEAN if self._is_final else 0)
         data = head + frame if head else frame
@@ -489,7 +492,12 @@ class Journal:
         self._in_flight = records
         operations.append(Write(segment.name, offset, data))
         operations.append(Sync(segment.name))
-        return DiskWork(WorkPurpose.BATCH, (*operations, *after), first_lsn + len(records) - 1)
+        upto = first_lsn + len(records) - 1
+        if head or self._is_final:  # last: it names only what is on the disk, and a work that fails later removes it
+            assert self._header is not None
+            control = encode_control(ControlRecord(self._header, segment.name, upto))
+            after = [*after, WriteControl(control), SyncControl()]
+        return DiskWork(WorkPurpose.BATCH, (*operations, *after), upto)
 
     def _next_records(self) -> list[bytes]:
         records, limit = self._waiting, self.options.frame_bytes_max

@@ -129,7 +129,10 @@ def recover_rows(source: SegmentSource, apply_row: ApplyRow) -> RecoveryReport |
     """As `recover`, in rows: a call for each record would take longer than decoding it."""
     scan = SegmentScan(source)
     if not scan.segments:
-        if not scan.strangers:
+        loss = scan.lost_newest(0)
+        if loss is not None:
+            scan.damage.append(loss)
+        if not scan.strangers and not scan.damage:
             return None
         return RecoveryReport(b"", free=scan.free, strangers=scan.strangers, damage=scan.damage, torn=scan.torn)
     return RecoveryPass(source, scan, apply_row).run()
@@ -139,7 +142,10 @@ class RecoveryPass:
     """The pass over the segments."""
 
     def __init__(self, source: SegmentSource, scan: SegmentScan, apply_row: ApplyRow) -> None:
-        newest = max((header for _, header in scan.segments), key=lambda header: header.replay_from)
+        headers = [header for _, header in scan.segments]
+        if scan.control is not None:
+            headers.append(scan.control.header)
+        newest = max(headers, key=lambda header: header.replay_from)
         self.report = RecoveryReport(
             scan.store,
             replay_from=max(newest.replay_from, 1),
@@ -151,6 +157,7 @@ class RecoveryPass:
             torn=scan.torn,
         )
         self._source = source
+        self._scan = scan
         self._segments = scan.segments
         self._apply_row = apply_row
         self._next = 0  # the next expected record; those before `replay_from` are skipped
@@ -175,7 +182,20 @@ class RecoveryPass:
             self._read_segment(name, header, following, index >= tail)
             segment.is_damaged = any(damage.name == name for damage in report.damage[before:])
         report.lsn = max(self._next, report.replay_from) - 1
+        self._compare_with_control()
         return report
+
+    def _compare_with_control(self) -> None:
+        """Report what was synced by the control file, and is not there."""
+        loss, report, control = self._scan.lost_newest(self.report.lsn), self.report, self._scan.control
+        if loss is None or control is None:
+            return
+        torn = report.torn
+        if torn is not None and (torn.name == loss.name or 0 < torn.first_lsn <= control.last_lsn):
+            report.torn = None  # it was synced
+        self._damage(loss.name, loss.offset, loss.first_lsn, loss.last_lsn, loss.what, is_open_ended=True)
+        for segment in report.segments:
+            segment.is_damaged = segment.is_damaged or segment.name == loss.name
 
     def _find_tail(self) -> int:
         """Return the first of the segments that may end in a torn frame.
@@ -250,14 +270,16 @@ class RecoveryPass:
             at = behind
         if frames > 1:
             self._mark_proven(header)
-            if len(data) < header.bytes:  # its size was synced together with the first frame
-                self._damage(name, len(data), 0, 0, f"the file ends here, and had {header.bytes:,} bytes")
+        control = self._scan.control
+        is_synced = frames > 1 or (control is not None and control.header.sequence == header.sequence)
+        if is_synced and len(data) < header.bytes:  # its size was synced together with the first frame
+            self._damage(name, len(data), 0, 0, f"the file ends here, and had {header.bytes:,} bytes")
         if following is not None and self._next < following:
             self._read_headless(name, data, at, len(data), following, salt)
             at = len(data)
         if is_tail:
             self._read_torn(name, data, at, header)
-            if frames <= 1:
+            if not is_synced:
                 return  # the commit that began the segment may be torn, the header with it
         for copy in bad_header_copies(data, header):
             self._damage(name, copy, 0, 0, "a copy of the header is damaged")
@@ -352,13 +374,16 @@ class RecoveryPass:
             self._damage(name, at, self._next, lsn - 1, "nothing intact is there")
             self._next = lsn
 
-    def _damage(self, name: str, at: int, first: int, last: int, what: str) -> None:
+    def _damage(self, name: str, at: int, first: int, last: int, what: str, *, is_open_ended: bool = False) -> None:
         if first and last < self.report.replay_from:
             return  # a snapshot has replaced it
         damage = self.report.damage
         if len(damage) >= DAMAGE_MAX:
             final = damage[-1]
             first, last = final.first_lsn or first, max(final.last_lsn, last)
-            damage[-1] = CorruptRange(final.name, final.offset, first, last, "more is damaged than can be listed")
+            is_open_ended = is_open_ended or final.is_open_ended
+            what = "more is damaged than can be listed"
+            damage[-1] = CorruptRange(final.name, final.offset, first, last, what, is_open_ended)
         else:
-            damage.append(CorruptRange(name, at, max(first, self.report.replay_from) if first else 0, last, what))
+            first = max(first, self.report.replay_from) if first else 0
+            damage.append(CorruptRange(name, at, first, last, what, is_open_ended))

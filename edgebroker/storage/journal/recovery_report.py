@@ -32,6 +32,8 @@ class CorruptRange:
     """The first and the last lost record, both 0 if none is lost."""
     last_lsn: int
     what: str
+    is_open_ended: bool = False
+    """Whether records behind `last_lsn` may be lost too: how many is not known."""
 
     @property
     def records(self) -> int:
@@ -40,8 +42,15 @@ class CorruptRange:
 
     def __str__(self) -> str:
         where = f"{self.name or 'no file'} at {self.offset}" if self.name else "missing"
-        lost = f"; lost are the records {self.first_lsn} to {self.last_lsn}" if self.first_lsn else ""
-        return f"{where}: {self.what}{lost}"
+        return f"{where}: {self.what}{self.loss}"
+
+    @property
+    def loss(self) -> str:
+        """The lost records as text that follows `what`; empty if none is lost."""
+        if not self.first_lsn:
+            return "; lost is what was written to it" if self.is_open_ended else ""
+        lost = f"; lost are the records {self.first_lsn} to {self.last_lsn}"
+        return f"{lost}, and those that were written behind them" if self.is_open_ended else lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ from typing import Protocol
 
 from edgebroker.limits import KIB
 from edgebroker.storage.journal.format import (
+    CONTROL_FILE,
     FRAME,
     FRAMES_AT,
     SECTOR_BYTES,
     FrameHead,
     SegmentHeader,
+    decode_control,
     decode_frame,
     decode_header,
     find_frame,
@@ -35,6 +37,9 @@ class SegmentSource(Protocol):
     def read(self, name: str) -> bytes:
         """Return the whole file, but at most JOURNAL_SEGMENT_BYTES_MAX bytes of it."""
 
+    def control(self) -> bytes:
+        """Return the first FRAMES_AT bytes of the control file, or as many as there are."""
+
 
 class SegmentScan:
     """The result of the scan. A file with damaged headers is identified by its frames."""
@@ -50,6 +55,11 @@ class SegmentScan:
         self.torn: TornCommit | None = None
         self.last_sequence = 0
         """The highest sequence found; none is used twice."""
+        control_data = source.control()  # first: a gateway that runs writes it after the segment that it names
+        self.control = decode_control(control_data)
+        """The record of the control file; None if there is none, none is intact, or it is of another journal."""
+        if self.control is None and not is_empty(control_data):
+            self.damage.append(CorruptRange(CONTROL_FILE, 0, 0, 0, "it is damaged, and names no newest segment"))
         headers: dict[str, SegmentHeader] = {}
         headless: dict[str, bytes] = {}
         for name in sorted(source.names()):
@@ -61,6 +71,12 @@ class SegmentScan:
                 headers[name] = header
         stores = Counter(header.store for header in headers.values())
         self.store = max(sorted(stores), key=lambda store: stores[store]) if stores else b""
+        if self.control is not None:
+            self.store = self.store or self.control.header.store
+            if self.control.header.store != self.store:
+                self.control = None
+        if self.control is not None:
+            self.last_sequence = self.control.header.sequence
         self._sequences: set[int] = set()
         for name, header in headers.items():
             if header.store != self.store:
@@ -72,6 +88,38 @@ class SegmentScan:
         for name, head in headless.items():
             self._scan_frames(name, head, source.read(name))
         self.segments.sort(key=lambda found: found[1].sequence)
+        self.is_newest_missing = False
+        """Whether neither the segment that the control file names nor a later one is there."""
+        if self.control is not None and max(self._sequences, default=0) < self.control.header.sequence:
+            self.is_newest_missing = True
+            self._set_newest_aside(self.control.name)
+
+    def _set_newest_aside(self, name: str) -> None:
+        """Take *name*, the file of the segment that is missing, neither for free room nor for a torn commit, and let
+        `lost_newest` alone report it.
+        """
+        self.damage = [damage for damage in self.damage if damage.name != name]
+        if self.free.pop(name, None) is not None:
+            self.strangers.append(name)
+        if self.torn is not None and self.torn.name == name:
+            self.torn = None
+
+    def lost_newest(self, lsn: int) -> CorruptRange | None:
+        """Return the loss of what the control file names, where *lsn* is the last record that was found; None if
+        nothing is lost.
+        """
+        control = self.control
+        if control is None or not (self.is_newest_missing or lsn < control.last_lsn):
+            return None
+        first, last = (lsn + 1, control.last_lsn) if lsn < control.last_lsn else (0, 0)
+        sequence, name = control.header.sequence, control.name
+        if not self.is_newest_missing:
+            name = next((name for name, header in self.segments if header.sequence == sequence), "")
+            return CorruptRange(name, FRAMES_AT, first, last, f"segment {sequence} is shorter than it was", True)
+        if name in self.strangers:
+            what = f"of segment {sequence}, the newest one, no header and no frame is intact"
+            return CorruptRange(name, 0, first, last, what, True)
+        return CorruptRange("", 0, first, last, f"segment {sequence}, the newest one, was in {name} and is gone", True)
 
     def _add(self, name: str, header: SegmentHeader) -> None:
         self._sequences.add(header.sequence)

@@ -63,7 +63,21 @@ class Remove:
     name: str
 
 
-Operation: TypeAlias = Create | Fill | Write | Sync | SyncFolder | SetAside | Remove
+@dataclass(frozen=True, slots=True)
+class WriteControl:
+    """Write *data* to the control file from its begin; create it if necessary. A failure does not fail the work: what
+    was promised is in the segments, and an older control file never reports damage that is not there.
+    """
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SyncControl:
+    """Wait until the control file is on the disk, its name too. A failure does not fail the work."""
+
+
+Operation: TypeAlias = Create | Fill | Write | Sync | SyncFolder | SetAside | Remove | WriteControl | SyncControl
 
 
 class WorkPurpose(Enum):

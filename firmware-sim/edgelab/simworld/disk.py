@@ -14,12 +14,23 @@ from random import Random
 from typing import Final, TypeAlias
 
 from edgebroker.instants import Duration
-from edgebroker.storage.journal.format import FRAMES_AT, SECTOR_BYTES
-from edgebroker.storage.journal.work import Create, Fill, Operation, Remove, SetAside, Sync, SyncFolder, Write
+from edgebroker.storage.journal.format import CONTROL_FILE, FRAMES_AT, SECTOR_BYTES
+from edgebroker.storage.journal.work import (
+    Create,
+    Fill,
+    Operation,
+    Remove,
+    SetAside,
+    Sync,
+    SyncControl,
+    SyncFolder,
+    Write,
+    WriteControl,
+)
 
 NO_ROOM = "No space left on device"
 BAD = "Input/output error"
-_SYNCS: Final = (Sync, SyncFolder)
+_SYNCS: Final = (Sync, SyncFolder, SyncControl)
 
 
 Watch: TypeAlias = Callable[[bytes], None]
@@ -85,6 +96,8 @@ class Disk:
         """The shortest and the longest duration of a sync."""
         self.files: dict[str, DiskFile] = {}
         self.aside: dict[str, DiskFile] = {}
+        self.is_control_stale = False
+        """Whether the last write or sync of the control file failed."""
         self.bytes_written = 0
         self.syncs = 0
         self.watch: Watch | None = None
@@ -115,6 +128,26 @@ class Disk:
                     self.aside[to] = self.files.pop(name)
             case Remove(name):
                 self.files.pop(name, None)
+            case WriteControl(data):
+                self._do_control(lambda: self._write_control(data))
+            case SyncControl():
+                self._do_control(self._sync_control)
+
+    def _do_control(self, step: Callable[[], None]) -> None:
+        """Execute *step*, whose failure fails nothing else."""
+        try:
+            step()
+        except DiskFailed:
+            self.is_control_stale = True
+
+    def _write_control(self, data: bytes) -> None:
+        self.is_control_stale = False
+        self.files.setdefault(CONTROL_FILE, DiskFile())
+        self._write(CONTROL_FILE, 0, data)
+
+    def _sync_control(self) -> None:
+        self._sync(CONTROL_FILE)
+        self._durable_files[CONTROL_FILE] = self.files[CONTROL_FILE]
 
     def _write(self, name: str, offset: int, data: bytes) -> None:
         file = self._file(name)
@@ -157,8 +190,8 @@ class Disk:
     # -- reads of recovery -------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Return the names of the files."""
-        return sorted(self.files)
+        """Return the names of the segments."""
+        return sorted(name for name in self.files if name != CONTROL_FILE)
 
     def head(self, name: str) -> bytes:
         """Return the first bytes of a file."""
@@ -167,6 +200,10 @@ class Disk:
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         return bytes(self.files[name].cache)
+
+    def control(self) -> bytes:
+        """Return the content of the control file; empty if there is none."""
+        return bytes(self.files[CONTROL_FILE].cache[:FRAMES_AT]) if CONTROL_FILE in self.files else b""
 
     # -- faults ------------------------------------------------------------------------------------------------------
 

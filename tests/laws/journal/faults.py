@@ -13,8 +13,9 @@ from edgebroker.storage.journal import segments as segments_module
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.recovery import RecoveryPass, Salvage, recover
 from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgebroker.storage.journal.segment_scan import SegmentScan
 from edgebroker.storage.journal.segments import Segments
-from edgebroker.storage.journal.work import Fill, Remove
+from edgebroker.storage.journal.work import DiskWork, Fill, Remove, SyncControl, WriteControl
 
 from . import trial
 
@@ -80,7 +81,32 @@ def believes_every_length(patch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_silent(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RecoveryPass, "_damage", lambda self, name, at, first, last, what: None)
+    patch.setattr(RecoveryPass, "_damage", lambda self, name, at, first, last, what, **more: None)
+
+
+def names_the_newest_segment_before_it_is_synced(patch: pytest.MonkeyPatch) -> None:
+    batch = Journal._batch
+
+    def early(self: Any) -> DiskWork:
+        work = batch(self)
+        control = tuple(one for one in work.operations if isinstance(one, WriteControl | SyncControl))
+        rest = tuple(one for one in work.operations if one not in control)
+        return DiskWork(work.purpose, control + rest, work.upto)
+
+    patch.setattr(Journal, "_batch", early)
+
+
+def never_names_the_newest_segment(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal_module, "SyncControl", lambda: Remove("nothing"))
+    patch.setattr(journal_module, "WriteControl", lambda data: Remove("nothing"))
+
+
+def never_syncs_the_control_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal_module, "SyncControl", lambda: Remove("nothing"))
+
+
+def takes_zeros_for_free_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SegmentScan, "lost_newest", lambda self, lsn: None)
 
 
 FAULTS = (
@@ -94,4 +120,8 @@ FAULTS = (
     lets_a_torn_segment_replace_the_one_before,
     believes_every_length,
     keeps_silent,
+    names_the_newest_segment_before_it_is_synced,
+    never_names_the_newest_segment,
+    never_syncs_the_control_file,
+    takes_zeros_for_free_room,
 )

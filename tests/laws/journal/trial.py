@@ -7,13 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
-from edgebroker.storage.journal.format import FRAME, FRAME_BYTES, FRAME_MARK, MAGIC, RECORD_BYTES
+from edgebroker.storage.journal.format import FRAME, FRAME_BYTES, FRAME_MARK, MAGIC, RECORD_BYTES, SECTOR_BYTES
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
 from edgebroker.storage.journal.recovery import recover
-from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
 from edgebroker.storage.journal.work import DiskWork, WorkPurpose, Write
-from edgelab.simworld.disk import Disk, DiskFailed
+from edgelab.simworld.disk import Disk, DiskFailed, DiskFile
 
 STORE = bytes(range(16))
 SMALL = JournalOptions(
@@ -56,6 +56,10 @@ class Trial:
     forgotten: dict[int, bytes] = field(default_factory=dict)
     """What the life before appended and the start of this one did not find. It was never promised. As long as this life
     has not synced anything it may come back: a file that was removed is there again, if only the process had died."""
+    newest: JournalSegment | None = None
+    """The segment that this life began last, if the control file was synced after it."""
+    taken_images: int = 0
+    """Images of which the newest segment was taken away."""
     images: int = 0
     damaged_images: int = 0
     refusals: int = 0
@@ -134,6 +138,7 @@ class Trial:
             if work.purpose is WorkPurpose.BATCH:  # the first of a life begins a segment
                 self.forgotten = {}
                 self.replay_from = journal.replay_from
+                self.newest = None if self.disk.is_control_stale else journal.segments.live[-1]
 
     def locate(self, write: Write) -> None:
         """Note where the records of a frame lie."""
@@ -155,17 +160,37 @@ class Trial:
         flips: list[tuple[str, int]] = []
         if random.random() < 0.4 and image.files:
             for _ in range(random.choice((1, 1, 1, 2, 8))):
-                name = random.choice(image.names())
+                name = random.choice(sorted(image.files))
                 bits = 8 * len(image.files[name].platter)
                 if bits:
                     flips.append((name, random.randrange(bits)))
                     image.flip(*flips[-1])
+        is_taken = not flips and self.newest is not None and self.newest.name in image.files and random.random() < 0.1
+        if is_taken and self.newest is not None:
+            self.take(image, self.newest.name)
         given: dict[int, bytes] = {}
-        found = self.check(image, given, flips)
+        found = self.check(image, given, flips, is_taken)
         if found is not None and random.random() < 0.08:
-            self.go_on(image, found, given, bool(flips))
+            self.go_on(image, found, given, bool(flips) or is_taken)
 
-    def check(self, image: Disk, given: dict[int, bytes], flips: list[tuple[str, int]]) -> RecoveryReport | None:
+    def take(self, image: Disk, name: str) -> None:
+        """Delete the file *name*, or leave an empty file, zeros or its header of it."""
+        self.taken_images += 1
+        file = image.files[name]
+        size = len(file.cache)
+        image.files[name] = self.random.choice(
+            (
+                DiskFile(),
+                DiskFile(bytearray(size), bytearray(size)),
+                DiskFile(file.cache[: 2 * SECTOR_BYTES], file.cache[: 2 * SECTOR_BYTES]),
+            )
+        )
+        if self.random.random() < 0.3:
+            del image.files[name]
+
+    def check(
+        self, image: Disk, given: dict[int, bytes], flips: list[tuple[str, int]], is_taken: bool = False
+    ) -> RecoveryReport | None:
         """Whether what recovery says of *image*, whose records it adds to *given*, keeps every law."""
         self.images += 1
         order: list[int] = []
@@ -188,16 +213,20 @@ class Trial:
         if found.records != len(given) or (given and max(given) > found.lsn):
             raise Broken(f"the report says {found.records} records up to {found.lsn}, {len(given)} came")
         whole = found.replay_from == 1 or self.snapshots.get(found.replay_from, 1 << 63) <= found.lsn
-        if not flips and not self.lost and not whole:
+        is_intact = not flips and not is_taken and not self.lost
+        if is_intact and not whole:
             raise Broken(f"replay begins at {found.replay_from}, and there is no whole snapshot: {self.snapshots}")
-        if not flips and not self.lost and found.replay_from < self.replay_from:
+        if not flips and not self.lost and found.store and found.replay_from < self.replay_from:
             raise Broken(f"replay begins at {found.replay_from}, a synced header says {self.replay_from}")
         missing = {lsn for lsn in range(found.replay_from, synced + 1) if lsn not in given}
         untold = {lsn for lsn in missing if not told(found, lsn)}
         if untold:
             raise Broken(f"records {sorted(untold)} were synced, and are neither there nor reported")
         self.damaged_images += bool(found.damage)
-        if not self.lost and not flips and (found.damage or missing):
+        last = max((segment.sequence for segment in found.segments), default=0)
+        if is_taken and self.newest is not None and last < self.newest.sequence and not found.damage:
+            raise Broken(f"{self.newest.name}, the newest segment, was taken away, and nothing is reported")
+        if is_intact and (found.damage or missing):
             raise Broken(f"nothing was flipped, and there is damage: {list(map(str, found.damage))}, {missing}")
         if len(flips) == 1 and not self.lost:
             self.check_one_flip(found, missing, *flips[0])
@@ -241,9 +270,11 @@ class Trial:
         image.write_fails, image.sync_fails = self.disk.write_fails, self.disk.sync_fails
         self.disk = image
         self.stating = 0
+        self.newest = None
         self.snapshots = {first: last for first, last in self.snapshots.items() if last <= found.lsn}
         self.promised = min(max(self.promised, old.synced), found.lsn)
-        self.journal = Journal(STORE, old.options, found, skip=self.random.randrange(1000))
+        store = found.store or self.random.randbytes(len(STORE))
+        self.journal = Journal(store, old.options, found, skip=self.random.randrange(1000))
 
 
 def told(found: RecoveryReport, lsn: int) -> bool:
@@ -252,6 +283,7 @@ def told(found: RecoveryReport, lsn: int) -> bool:
     return (
         not found.store
         or any(damage.first_lsn <= lsn <= damage.last_lsn for damage in found.damage)
+        or (lsn > found.lsn and any(damage.is_open_ended for damage in found.damage))
         or (torn is not None and (torn.first_lsn == 0 or torn.first_lsn <= lsn))
     )
 
