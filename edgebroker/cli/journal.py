@@ -1,4 +1,4 @@
-"""`edgebroker journal`: checks a gateway's journal, and prints its records. Nothing is changed."""
+"""`edgebroker journal`: checks a gateway's journal, prints its records, and acknowledges its damage."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from edgebroker.errors import JournalDamaged
+from edgebroker.runtime.journal.damage_notice import DamageNotice
 from edgebroker.runtime.journal.files import JournalFiles
 from edgebroker.runtime.journal.wear import Card, WearTotals, read_wear
+from edgebroker.runtime.private_files import FileUnusable
 from edgebroker.storage.journal.recovery import Apply, recover
-from edgebroker.storage.journal.recovery_report import RecoveryReport
+from edgebroker.storage.journal.recovery_report import CorruptRange, RecoveryReport
 
 JOURNAL = "journal"
 ATTEMPTS = 3  # while a gateway writes, a segment may be recycled between two attempts
@@ -26,7 +28,10 @@ folder_argument = click.argument("folder", metavar="DIR", type=click.Path(path_t
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: JSON.")
 
 
-@click.group("journal", help="Check and read what a gateway keeps. DIR is its data folder, or the journal in it.")
+@click.group(
+    "journal",
+    help="Check and read what a gateway keeps, and acknowledge damage. DIR is its data folder, or the journal in it.",
+)
 def command() -> None:
     """The group; see its commands."""
 
@@ -35,18 +40,27 @@ class StopRecovery(Exception):
     """Ends a recovery early."""
 
 
+def journal_files(folder: Path) -> JournalFiles:
+    """Returns the journal in *folder*, which may be a data folder. Exits with code 2 if there is no such folder."""
+    if not folder.is_dir():
+        is_file = folder.exists()
+        refuse(f"{folder}: {'is a file; name the folder that it lies in' if is_file else 'there is no such folder'}")
+    files = JournalFiles(folder)
+    try:
+        if not files.names() and (folder / JOURNAL).is_dir():
+            files = JournalFiles(folder / JOURNAL)
+    except OSError as error:
+        refuse(f"{error.filename or folder}: {error.strerror}")
+    return files
+
+
 def recover_unlocked(folder: Path, make_apply: Callable[[], Apply]) -> tuple[JournalFiles, RecoveryReport]:
     """Recovers from *folder* without changing it. Exits with code 2 if there is no journal.
 
     While a gateway writes to it, damage is reported only if another attempt finds it, too; *make_apply* is called for
     each attempt.
     """
-    if not folder.is_dir():
-        is_file = folder.exists()
-        refuse(f"{folder}: {'is a file; name the folder that it lies in' if is_file else 'there is no such folder'}")
-    files = JournalFiles(folder)
-    if not files.names() and (folder / JOURNAL).is_dir():
-        files = JournalFiles(folder / JOURNAL)
+    files = journal_files(folder)
     try:
         for attempts_left in range(ATTEMPTS, 0, -1):
             try:
@@ -66,7 +80,7 @@ def recover_unlocked(folder: Path, make_apply: Callable[[], Apply]) -> tuple[Jou
     raise AssertionError("a look ends")
 
 
-def refuse(reason: str) -> None:
+def refuse(reason: str) -> NoReturn:
     """Prints one line, and exits with code 2."""
     click.echo(reason, err=True)
     sys.exit(2)
@@ -81,7 +95,9 @@ def refuse(reason: str) -> None:
 @click.option("--card-cycles", type=click.IntRange(1), help="How many times over it may be written.")
 @json_flag
 def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json: bool) -> None:
-    """Read everything, and say whether it is whole. Exit code 0: it is, 1: there is damage, 2: there is no journal."""
+    """Read everything, and say whether it is whole. Exit code 0: it is, 1: there is damage, or a gateway found some at
+    a start and nobody has acknowledged it, 2: there is no journal.
+    """
     files, recovered = recover_unlocked(folder, lambda: lambda lsn, record: None)
     written = read_wear(files.path)
     card = Card(card_gb or written.card.gb, card_cycles or written.card.cycles)
@@ -91,7 +107,7 @@ def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json:
     else:
         for line in lines(report):
             click.echo(line)
-    sys.exit(1 if recovered.damage else 0)
+    sys.exit(1 if recovered.damage or report["unacknowledged"] else 0)
 
 
 def summary(files: JournalFiles, report: RecoveryReport, written: WearTotals) -> dict[str, Any]:
@@ -129,9 +145,11 @@ def summary(files: JournalFiles, report: RecoveryReport, written: WearTotals) ->
                 "first": damage.first_lsn,
                 "last": damage.last_lsn,
                 "what": damage.what,
+                "open_ended": damage.is_open_ended,
             }
             for damage in report.damage
         ],
+        "unacknowledged": DamageNotice(files.path).read(),
         "quarantine": files.quarantined(),
         **written.described(),
     }
@@ -158,11 +176,49 @@ def lines(report: dict[str, Any]) -> list[str]:
         text.append(f"card        {report['bytes_per_day']:,} bytes a day; it lasts {report['card_years']:,} years")
     else:
         text.append("card        nothing is known yet: the gateway has not run for an hour")
-    for damage in report["damage"]:
-        lost = f"; lost are the records {damage['first']} to {damage['last']}" if damage["first"] else ""
-        text.append(f"DAMAGE      {damage['file'] or 'no file'} at {damage['offset']}: {damage['what']}{lost}")
-    text.append("everything is whole" if not report["damage"] else f"{len(report['damage'])} places are damaged")
+    places = [
+        CorruptRange(one["file"], one["offset"], one["first"], one["last"], one["what"], one["open_ended"])
+        for one in report["damage"]
+    ]
+    text += [f"DAMAGE      {place}" for place in places]
+    earlier = [line for line in report["unacknowledged"] if line not in map(str, places)]
+    text += [f"earlier     {line}" for line in earlier]
+    if places:
+        text.append(f"{len(places)} places are damaged")
+    elif earlier:
+        text.append(
+            f"everything is whole that is left; {len(earlier)} places were damaged: `edgebroker journal acknowledge`"
+        )
+    else:
+        text.append("everything is whole")
     return text
+
+
+# -- acknowledge --------------------------------------------------------------------------------------------------
+
+
+@command.command(short_help="End the warnings of damage.")
+@folder_argument
+@json_flag
+def acknowledge(folder: Path, as_json: bool) -> None:
+    """Print the damage that nobody has acknowledged, and end the warnings of it: those of `check`, and of /health of
+    the gateway, which may run or not. What is lost stays lost. Exit code 1: there was nothing to acknowledge.
+    """
+    files = journal_files(folder)
+    notice, found = DamageNotice(files.path), list[str]()
+    # Where no gateway runs, none may have started since the damage. Where one runs, it has noted what it found.
+    if files.owner() is None and (files.names() or not notice.read()):
+        _, report = recover_unlocked(folder, lambda: lambda lsn, record: None)
+        found = [str(damage) for damage in report.damage]
+    try:
+        places = notice.acknowledge(found)
+    except FileUnusable as error:
+        refuse(str(error))
+    if as_json:
+        click.echo(json.dumps({"folder": str(files.path), "acknowledged": places}, ensure_ascii=False))
+    else:
+        click.echo("\n".join([*places, f"{len(places)} places of damage are acknowledged"]))
+    sys.exit(0 if places else 1)
 
 
 # -- show ---------------------------------------------------------------------------------------------------------

@@ -161,3 +161,70 @@ def test_check_tells_the_life_of_a_card(journal: Path) -> None:
     assert "1,000,000,000 bytes a day; it lasts 43.8 years" in run("check", journal).output
     report = json.loads(run("check", journal, "--card-gb", "8", "--card-cycles", "1000", "--json").output)
     assert report["card_years"] == 21.9
+
+
+def lose(journal: Path, how: str) -> str:
+    """Let the only segment be gone, as *how* says. Returns its name."""
+    [path] = journal.glob("*.ebj")
+    if how == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(path.stat().st_size) if how == "zeros" else b"")
+    return path.name
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeros", "empty"])
+def test_a_lost_segment_is_named_until_it_is_acknowledged(journal: Path, how: str) -> None:
+    name = lose(journal, how)
+    before = contents(journal)
+    result = run("check", journal)
+    assert result.exit_code == 1
+    assert name in result.output
+    assert "lost are the records 1 to 3, and those that were written behind them" in result.output
+    assert contents(journal) == before
+    shown = run("show", journal)
+    assert (shown.exit_code, shown.stdout) == (1, "")
+
+    written(journal).close(50_000_000)  # the gateway starts, finds it, and writes something else
+    assert len([*journal.glob("quarantine/*")]) == (how != "deleted")
+    result = run("check", journal)
+    assert result.exit_code == 1
+    assert f"earlier     {'missing' if how == 'deleted' else name}" in result.output
+    assert result.output.splitlines()[-1].startswith("everything is whole that is left; 1 places were damaged")
+    report = json.loads(run("check", journal, "--json").output)
+    assert (report["damage"], len(report["unacknowledged"])) == ([], 1)
+
+    result = run("acknowledge", journal)
+    assert result.exit_code == 0
+    assert "lost are the records 1 to 3" in result.output
+    assert result.output.endswith("1 places of damage are acknowledged\n")
+    assert run("check", journal).output.endswith("everything is whole\n")
+    again = run("acknowledge", journal.parent, "--json")
+    assert (again.exit_code, json.loads(again.output)["acknowledged"]) == (1, [])
+
+
+def test_damage_is_acknowledged_before_a_gateway_has_found_it(journal: Path) -> None:
+    lose(journal, "zeros")
+    assert run("acknowledge", journal).exit_code == 0
+    assert run("check", journal).exit_code == 1, "it is still there"
+    worker = written(journal)
+    assert worker.recovery_report is not None
+    assert len(worker.recovery_report.damage) == 1
+    assert worker.damage_notice.unacknowledged() == []
+    worker.close(50_000_000)
+    assert run("check", journal).exit_code == 0
+
+
+def test_a_gateway_that_runs_hears_of_it(journal: Path) -> None:
+    lose(journal, "deleted")
+    worker = written(journal)
+    assert len(worker.damage_notice.unacknowledged()) == 1
+    assert run("acknowledge", journal).exit_code == 0
+    assert worker.damage_notice.unacknowledged() == []
+    worker.close(50_000_000)
+
+
+def test_nothing_is_acknowledged_where_there_is_no_journal(tmp_path: Path) -> None:
+    result = run("acknowledge", tmp_path)
+    assert (result.exit_code, "there is no journal" in result.stderr) == (2, True)
+    assert run("acknowledge", tmp_path / "missing").stderr == f"{tmp_path / 'missing'}: there is no such folder\n"

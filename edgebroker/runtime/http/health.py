@@ -130,7 +130,10 @@ def _journal(view: GatewayView) -> Iterator[HealthCheck]:
             )
         elif missing:
             reason = f"{missing} from {view.store.folder}: see that nothing else is; the next commit makes another"
-        yield HealthCheck("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": journal.warning})
+        warning = journal.warning
+        if not warning and (failure := view.store.worker.files.control_failure):
+            warning = f"the control file cannot be written, so the loss of a segment may not be noticed: {failure}"
+        yield HealthCheck("journal", reason, {"waiting": journal.lsn - journal.synced, "warning": warning})
 
 
 def _links(view: GatewayView) -> Iterator[HealthCheck]:
@@ -143,6 +146,8 @@ def _links(view: GatewayView) -> Iterator[HealthCheck]:
 
 
 def _warnings(view: GatewayView) -> Iterator[str]:
+    if view.store is not None:
+        yield from view.store.damage_warnings()
     if view.peer_manager is not None:
         now = clock()
         links = view.peer_manager.overlay.links

@@ -259,6 +259,8 @@ def _journal(page: Exposition, view: GatewayView) -> None:
         return
     journal, files = view.store.journal, view.store.worker.files
     page.gauge("edgebroker_journal_refusing", "1 while nothing more may be promised.", int(journal.is_refusing))
+    damaged = len(view.store.worker.damage_notice.unacknowledged())
+    page.gauge("edgebroker_journal_damaged_places", "Damage at a start that nobody has acknowledged.", damaged)
     page.counter("edgebroker_journal_failures", "Writes and syncs that failed.", journal.failures)
     page.counter("edgebroker_journal_records", "The last record's number (LSN).", journal.lsn)
     page.counter("edgebroker_journal_records_synced", "All records up to this one are on the disk.", journal.synced)

@@ -15,6 +15,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.journal.state import JournalState
 from edgebroker.errors import StoreUnusable
 from edgebroker.instants import MILLISECOND, SECOND, Instant
+from edgebroker.runtime.journal.damage_notice import DamageNotice
 from edgebroker.runtime.journal.files import JournalFiles
 from edgebroker.runtime.journal.wear import CARD, Card, CardWear
 from edgebroker.runtime.loop.reactor import clock
@@ -46,6 +47,10 @@ class JournalWorker:
             """The result of recovery; None if there was no journal."""
             if self.recovery_report is not None:
                 self.recovery_report.quarantined = len(self.files.quarantined())
+            self.damage_notice = DamageNotice(path)
+            """What recovery found damaged, in this run or an earlier one, and nobody has acknowledged."""
+            report = self.recovery_report
+            self.damage_notice.record(() if report is None else map(str, report.damage))
             self.wear = CardWear(path, card)
         except BaseException:
             self.files.close()
@@ -131,6 +136,8 @@ def reason_of(future: Future[str]) -> str:
     return future.result() if error is None else f"{type(error).__name__}: {error}"
 
 
+DAMAGE_LINES_MAX = 10
+"""Damaged places that `/health` names; further ones are counted."""
 JOURNAL = "journal"
 """The journal's folder in the data folder."""
 
@@ -225,9 +232,7 @@ class Store:
         if state.clock > wall_us:
             behind_s = (state.clock - wall_us) // 1_000_000
             yield f"the clock is {behind_s} s behind what was kept: expiry goes on from there"
-        if self.worker.recovery_report is not None:
-            for damage in self.worker.recovery_report.damage:
-                yield f"the journal is damaged: {damage}"
+        yield from self._damage_lines()
         if state.invalid:
             yield f"{state.invalid} records of the journal are not understood: written by another version?"
         yield from frontend.recovery.problems
@@ -240,6 +245,24 @@ class Store:
             yield f"the journal cannot be written: {reason}"
         self._frontend = frontend
         self._state = JournalState()
+
+    def _damage_lines(self) -> Iterator[str]:
+        report, notice = self.worker.recovery_report, self.worker.damage_notice
+        found = [] if report is None else [str(damage) for damage in report.damage]
+        yield from (f"the journal is damaged: {place}" for place in found)
+        for place in notice.unacknowledged():
+            if place not in found:
+                yield f"the journal was damaged at an earlier start, and nobody has acknowledged it: {place}"
+        if notice.failure:
+            yield f"the next start will not know of this damage: {notice.failure}"
+
+    def damage_warnings(self) -> Iterator[str]:
+        """Yields a line for each damaged place that no operator has acknowledged, for `/health`."""
+        places = self.worker.damage_notice.unacknowledged()
+        remedy = f"`edgebroker journal acknowledge {self.folder}` ends this warning"
+        yield from (f"the journal was damaged: {place}; {remedy}" for place in places[:DAMAGE_LINES_MAX])
+        if (more := len(places) - DAMAGE_LINES_MAX) > 0:
+            yield f"the journal was damaged at {more} more places"
 
     def close(self) -> str:
         """Writes all pending records and the mark of a clean end. Returns "" or why that failed. May be called once."""

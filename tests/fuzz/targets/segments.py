@@ -24,10 +24,11 @@ SEGMENT_BYTES = 8_192
 def read_journal(data: bytes) -> None:
     """Any files are a journal, and one can go on from it."""
     disk = Disk(Random(0))
-    disk.files = {
-        f"segment-{number:04d}.ebj": DiskFile(bytearray(part), bytearray(part))
-        for number, part in enumerate(data.split(NEXT))
-    }
+    parts = data.split(NEXT)
+    names = [f"segment-{number:04d}.ebj" for number in range(len(parts))]
+    if _is_control(parts):
+        names[-1] = ebj.CONTROL_FILE
+    disk.files = {name: DiskFile(bytearray(part), bytearray(part)) for name, part in zip(names, parts, strict=True)}
     given: list[int] = []
     found = recover(disk, lambda lsn, record: given.append(lsn))
     assert given == sorted(set(given))
@@ -57,9 +58,32 @@ def segment(sequence: int, first: int, *frames: list[bytes], replay_from: int = 
     return data
 
 
+def control(sequence: int, first: int, last: int, replay_from: int = 1) -> bytes:
+    """A good control file."""
+    header = ebj.SegmentHeader(STORE, sequence, first, SEGMENT_BYTES, replay_from)
+    return ebj.encode_control(ebj.ControlRecord(header, "segment-0000.ebj", last))
+
+
 def sealed_journal(data: bytes) -> bytes:
-    """*data* with the checksums of its headers and frames as they should be."""
-    return NEXT.join(_sealed_segment(bytearray(part)) for part in data.split(NEXT))
+    """*data* with the checksums of its headers, frames and control file as they should be."""
+    parts = data.split(NEXT)
+    sealed = [_sealed_segment(bytearray(part)) for part in parts]
+    if _is_control(parts):
+        sealed[-1] = _sealed_control(bytearray(sealed[-1]))
+    return NEXT.join(sealed)
+
+
+def _is_control(parts: list[bytes]) -> bool:
+    """Whether the last of several files is the control file: no segment is so short."""
+    return len(parts) > 1 and len(parts[-1]) <= ebj.FRAMES_AT
+
+
+def _sealed_control(data: bytearray) -> bytes:
+    size = ebj.HEADER.size + ebj.CRC.size + ebj.CONTROL.size
+    for at in ebj.HEADER_COPIES:
+        if len(data) >= at + size + ebj.CRC.size:
+            data[at + size : at + size + 4] = ebj.CRC.pack(zlib.crc32(data[at : at + size]))
+    return bytes(data)
 
 
 def _sealed_segment(data: bytearray) -> bytes:
@@ -90,7 +114,9 @@ JOURNALS = (
     segment(1, 1, [b"a", b"bb"], [b"ccc" * 100]) + bytes(600),
     segment(1, 1, [b"a"] * 9, [b"b"] * 3) + NEXT + segment(2, 13, [b"x" * 700], [b"y"]),
     segment(3, 13, [b"x"], [b"snapshot"], replay_from=14) + NEXT + segment(4, 15, [b"z"], replay_from=14),
-    NEXT.join((segment(1, 1, [b"a"]), segment(2, 2, [b"b"])[:1_500], segment(3, 3), bytes(700))),
+    NEXT.join((segment(1, 1, [b"a"]), segment(2, 2, [b"b"])[:1_500], segment(3, 3), bytes(2_000))),
+    NEXT.join((segment(1, 1, [b"a"]), segment(2, 2, [b"b"]), control(2, 2, 2))),
+    NEXT.join((bytes(SEGMENT_BYTES), segment(2, 2, [b"b"]), control(3, 3, 7, replay_from=2))),
 )
 
 
