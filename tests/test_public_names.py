@@ -26,7 +26,7 @@ EXCEPTIONS_MAX = 27
 PRIVATE_NAMES: dict[str, tuple[str, str]] = {
     # faults: what is broken on purpose is the inside
     "laws/journal/faults.py": (
-        "_batch_failed _begins_intact _count _damage _next_replay_from _rotate_if_synced",
+        "_batch _batch_failed _begins_intact _count _damage _next_replay_from _rotate_if_synced",
         "each fault replaces a step inside the journal",
     ),
     "laws/link/faults.py": (

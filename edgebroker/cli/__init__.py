@@ -41,7 +41,7 @@ COMMANDS = {
     "certificate": "Make more certificates, and new ones in time.",
     "passwd": "Add users to a password file, change or check their passwords.",
     "import": "Translate a configuration of Mosquitto into settings.",
-    "journal": "Check and read what a gateway keeps.",
+    "journal": "Check and read what a gateway keeps, and acknowledge damage.",
     "log": "Read, sum up and export delivery logs.",
     "why": "Follow a message: who got it, where it waits, why not.",
     "bench": "Measure this broker, side by side with another.",

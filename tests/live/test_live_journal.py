@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,7 +72,86 @@ def test_damage_is_told_and_set_aside_when_a_gateway_has_stated_everything_again
     while not report["quarantine"] and time.monotonic() < until:
         writer.publish("t", b"one more")
         code, report = checked(tmp_path)
-    assert (code, len(report["quarantine"]), report["damage"]) == (0, 1, [])
+    assert (code, len(report["quarantine"]), report["damage"]) == (1, 1, [])
+    assert [line.split()[0] for line in report["unacknowledged"]] == [segment.name]
+    assert journal("acknowledge", tmp_path).returncode == 0
+    assert checked(tmp_path)[0] == 0
     assert segment.name in report["quarantine"][0]
     writer.leave()
     second.stop()
+
+
+def warnings_of(gateway: Gateway) -> list[str]:
+    """The warnings of `/health` about the journal; it is no reason to restart the gateway."""
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{gateway.listening['http']['port']}/health", timeout=PATIENCE_S
+    ) as page:
+        found = json.loads(page.read())
+    assert found["status"] == "ok"
+    return [line for line in found["warnings"] if "journal" in line]
+
+
+def lose(path: Path, how: str) -> None:
+    size = path.stat().st_size
+    if how == "deleted":
+        path.unlink()
+    elif how == "zeros":
+        path.write_bytes(bytes(size))
+    else:
+        os.truncate(path, 0 if how == "empty" else 1_024)
+
+
+@pytest.mark.parametrize("how", ["deleted", "zeros", "empty", "cut off behind its header"])
+@pytest.mark.parametrize("is_only", [True, False], ids=["only", "newest"])
+def test_a_lost_segment_is_told_until_it_is_acknowledged(
+    start_gateway: Callable[..., Gateway], tmp_path: Path, how: str, is_only: bool
+) -> None:
+    def start() -> Gateway:
+        return start_gateway("--data", str(tmp_path), "--http", "0", "--log-level", "warning")
+
+    def killed(gateway: Gateway) -> str:
+        gateway.process.kill()
+        return gateway.process.communicate(timeout=PATIENCE_S)[1].decode()
+
+    if not is_only:
+        killed(filled(start_gateway, tmp_path))
+    gateway = filled(start_gateway, tmp_path)
+    assert checked(tmp_path)[0] == 0
+    killed(gateway)
+    code, report = checked(tmp_path)
+    assert (code, len(report["segments"])) == (0, 1 if is_only else 2)
+    name = report["segments"][-1]["file"]
+    lose(tmp_path / "journal" / name, how)
+    code, report = checked(tmp_path)
+    assert code == 1
+    assert any(damage["open_ended"] for damage in report["damage"])
+    assert name in journal("check", tmp_path).stdout
+
+    second = start()
+    assert any(name in line for line in warnings_of(second))
+    told = killed(second)
+    assert "the journal is damaged" in told
+    assert name in told
+    third = start()
+    assert warnings_of(third), "whatever the journal itself says by now"
+    assert checked(tmp_path)[0] == 1
+    acknowledged = journal("acknowledge", tmp_path)
+    assert acknowledged.returncode == 0
+    assert name in acknowledged.stdout
+    assert warnings_of(third) == []
+    leave_for_a_sleeper(third.port, b"one more")
+    killed(third)
+    code, report = checked(tmp_path)
+    assert (code, report["damage"], report["unacknowledged"]) == (0, [], [])
+    fourth = start()
+    assert warnings_of(fourth) == []
+    fourth.stop()
+
+
+def test_who_removes_the_whole_folder_begins_anew(start_gateway: Callable[..., Gateway], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    filled(start_gateway, data).stop()
+    shutil.rmtree(data)
+    again = start_gateway("--data", str(data), "--http", "0")
+    assert warnings_of(again) == []
+    again.stop()

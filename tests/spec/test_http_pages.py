@@ -24,6 +24,7 @@ from edgebroker.names import ClientId
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.http import health
 from edgebroker.runtime.http.pages import HttpPages
+from edgebroker.runtime.journal.damage_notice import DamageNotice
 from edgebroker.runtime.journal.files import LOCK
 from edgebroker.runtime.journal.wear import Card, WearTotals
 from edgebroker.runtime.loop.lag import LoopLagMonitor
@@ -377,3 +378,31 @@ def test_listeners_are_told_of() -> None:
         assert found["held"]["bytes_max"] == gateway.frontend.memory_limit.bytes_max
 
     with_gateway(story)
+
+
+def test_damage_that_nobody_has_acknowledged_is_a_warning(tmp_path: Path) -> None:
+    places = [f"segment-{number:04d}.ebj at 0: nothing is left" for number in range(12)]
+
+    async def warned(gateway: Gateway) -> tuple[str, list[str], bytes]:
+        status, found = await ask(gateway, "/health")
+        assert status is HTTPStatus.OK
+        body = (await HttpPages(gateway.view)("/metrics")).body
+        metrics = body if isinstance(body, bytes) else b"".join([part async for part in body])
+        [line] = [line for line in metrics.splitlines() if line.startswith(b"edgebroker_journal_damaged_places ")]
+        return found["status"], found["warnings"], line.split()[1]
+
+    async def story(gateway: Gateway) -> None:
+        assert gateway.store is not None
+        assert await warned(gateway) == ("ok", [], b"0")
+        notice = gateway.store.worker.damage_notice
+        notice.record(places)
+        status, warnings, count = await warned(gateway)
+        assert (status, len(warnings), count) == ("ok", 11, b"12")
+        folder = gateway.store.folder
+        remedy = f"`edgebroker journal acknowledge {folder}` ends this warning"
+        assert warnings[0] == f"the journal was damaged: {places[0]}; {remedy}"
+        assert warnings[-1] == "the journal was damaged at 2 more places"
+        DamageNotice(folder / "journal").acknowledge()
+        assert await warned(gateway) == ("ok", [], b"0")
+
+    with_gateway(story, data=tmp_path / "data")

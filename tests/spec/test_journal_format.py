@@ -14,9 +14,12 @@ from edgebroker.storage.journal.format import (
     CLEAN,
     CRC,
     HEADER,
+    ControlRecord,
     SegmentHeader,
     bad_header_copies,
+    decode_control,
     decode_header,
+    encode_control,
     encode_frame,
     encode_header,
 )
@@ -40,6 +43,13 @@ def test_the_header_is_the_pages(vectors: dict[str, bytes]) -> None:
     sector = vectors["header"].ljust(512, b"\0")
     assert encoded == sector + sector
     assert decode_header(encoded) == HEADER_OF_THE_PAGE
+
+
+def test_the_control_record_is_the_pages(vectors: dict[str, bytes]) -> None:
+    record = ControlRecord(HEADER_OF_THE_PAGE, "segment-0003.ebj", 1_001)
+    sector = (vectors["header"][:64] + vectors["control"]).ljust(512, b"\0")
+    assert encode_control(record) == sector + sector
+    assert decode_control(sector) == record
 
 
 def test_the_frames_are_the_pages(vectors: dict[str, bytes]) -> None:

@@ -187,8 +187,15 @@ class RecoveryPass:
 
     def _compare_with_control(self) -> None:
         """Report what was synced by the control file, and is not there."""
-        loss, report, control = self._scan.lost_newest(self.report.lsn), self.report, self._scan.control
-        if loss is None or control is None:
+        report, control = self.report, self._scan.control
+        if control is None:
+            return
+        newest, is_begun = "", False
+        for name, header in self._segments:
+            if header.sequence == control.header.sequence:
+                newest, is_begun = name, self._begins_intact(name, header)
+        loss = self._scan.lost_newest(report.lsn, newest, is_begun=is_begun)
+        if loss is None:
             return
         torn = report.torn
         if torn is not None and (torn.name == loss.name or 0 < torn.first_lsn <= control.last_lsn):
@@ -273,7 +280,8 @@ class RecoveryPass:
         control = self._scan.control
         is_synced = frames > 1 or (control is not None and control.header.sequence == header.sequence)
         if is_synced and len(data) < header.bytes:  # its size was synced together with the first frame
-            self._damage(name, len(data), 0, 0, f"the file ends here, and had {header.bytes:,} bytes")
+            what = f"the file ends here, and had {header.bytes:,} bytes"
+            self._damage(name, len(data), 0, 0, what, is_open_ended=True)
         if following is not None and self._next < following:
             self._read_headless(name, data, at, len(data), following, salt)
             at = len(data)

@@ -48,7 +48,7 @@ class CorruptRange:
     def loss(self) -> str:
         """The lost records as text that follows `what`; empty if none is lost."""
         if not self.first_lsn:
-            return "; lost is what was written to it" if self.is_open_ended else ""
+            return "; lost is what was written there" if self.is_open_ended else ""
         lost = f"; lost are the records {self.first_lsn} to {self.last_lsn}"
         return f"{lost}, and those that were written behind them" if self.is_open_ended else lost
 

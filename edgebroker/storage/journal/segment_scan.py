@@ -104,18 +104,20 @@ class SegmentScan:
         if self.torn is not None and self.torn.name == name:
             self.torn = None
 
-    def lost_newest(self, lsn: int) -> CorruptRange | None:
-        """Return the loss of what the control file names, where *lsn* is the last record that was found; None if
-        nothing is lost.
+    def lost_newest(self, lsn: int, newest: str = "", *, is_begun: bool = False) -> CorruptRange | None:
+        """Return the loss of what the control file names; None if nothing is lost.
+
+        lsn: the last record that was found. newest: the file of the segment that the control file names. is_begun:
+        whether the first commit is intact there: without it, records that earlier segments have too prove nothing.
         """
         control = self.control
-        if control is None or not (self.is_newest_missing or lsn < control.last_lsn):
+        if control is None or not (self.is_newest_missing or lsn < control.last_lsn or (newest and not is_begun)):
             return None
         first, last = (lsn + 1, control.last_lsn) if lsn < control.last_lsn else (0, 0)
         sequence, name = control.header.sequence, control.name
         if not self.is_newest_missing:
-            name = next((name for name, header in self.segments if header.sequence == sequence), "")
-            return CorruptRange(name, FRAMES_AT, first, last, f"segment {sequence} is shorter than it was", True)
+            what = f"segment {sequence} has less than was synced"
+            return CorruptRange(newest, FRAMES_AT if newest else 0, first, last, what, True)
         if name in self.strangers:
             what = f"of segment {sequence}, the newest one, no header and no frame is intact"
             return CorruptRange(name, 0, first, last, what, True)

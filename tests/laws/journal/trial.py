@@ -174,17 +174,13 @@ class Trial:
             self.go_on(image, found, given, bool(flips) or is_taken)
 
     def take(self, image: Disk, name: str) -> None:
-        """Delete the file *name*, or leave an empty file, zeros or its header of it."""
+        """Delete the file *name*, or leave an empty file, zeros, its header, or its header and zeros of it."""
         self.taken_images += 1
         file = image.files[name]
         size = len(file.cache)
-        image.files[name] = self.random.choice(
-            (
-                DiskFile(),
-                DiskFile(bytearray(size), bytearray(size)),
-                DiskFile(file.cache[: 2 * SECTOR_BYTES], file.cache[: 2 * SECTOR_BYTES]),
-            )
-        )
+        head = file.cache[: 2 * SECTOR_BYTES]
+        content = self.random.choice((b"", bytes(size), head, head.ljust(size, b"\0")))
+        image.files[name] = DiskFile(bytearray(content), bytearray(content))
         if self.random.random() < 0.3:
             del image.files[name]
 
@@ -224,7 +220,7 @@ class Trial:
             raise Broken(f"records {sorted(untold)} were synced, and are neither there nor reported")
         self.damaged_images += bool(found.damage)
         last = max((segment.sequence for segment in found.segments), default=0)
-        if is_taken and self.newest is not None and last < self.newest.sequence and not found.damage:
+        if is_taken and self.newest is not None and last <= self.newest.sequence and not found.damage:
             raise Broken(f"{self.newest.name}, the newest segment, was taken away, and nothing is reported")
         if is_intact and (found.damage or missing):
             raise Broken(f"nothing was flipped, and there is damage: {list(map(str, found.damage))}, {missing}")
