@@ -90,9 +90,33 @@ def test_the_newest_of_several(lose: Callable[[Disk, str], None]) -> None:
     assert again.journal.wants_snapshot
     again.say(b"more")
     after, given = recovered(again.disk.killed())
-    assert given == list(range(1, first + 1))
     assert after is not None
+    assert given == list(range(1, first + 1))
     assert after.damage == [], "a new segment is the newest one, and nobody misses the old one again"
+    again.journal.begin_snapshot(again.now)
+    again.say(b"all")
+    again.journal.end_snapshot(again.now)
+    again.say(b"and more")
+    assert again.recovered()[0].damage == []
+
+
+def test_what_is_left_behind_damage_is_not_taken_for_later_records() -> None:
+    """A bit flips in the only commit of the newest segment, and before a snapshot is made the next segment is lost."""
+    bench = Bench()
+    bench.say(b"one", b"two", b"three")
+    image = bench.disk.killed()
+    [name] = image.names()
+    image.flip(name, 8 * (1_024 + 36 + 11 + 8))  # in the second record
+    found, given = recovered(image)
+    assert given == [1, 3], "it was synced: only the record with the bit is lost"
+    assert found is not None
+    assert [(one.first_lsn, one.last_lsn) for one in found.damage] == [(2, 2)]
+    again = Bench(disk=image, found=found)
+    again.say(b"new")
+    deleted(again.disk, again.journal.segments.live[-1].name)
+    records: dict[int, bytes] = {}
+    recover(again.disk.killed(), records.__setitem__)
+    assert records == {1: b"one", 3: b"three"}
 
 
 @pytest.mark.parametrize("lose", LOSSES)

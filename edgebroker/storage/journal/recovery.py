@@ -204,6 +204,17 @@ class RecoveryPass:
         for segment in report.segments:
             segment.is_damaged = segment.is_damaged or segment.name == loss.name
 
+    def _is_known_synced(self, sequence: int, end_lsn: int) -> bool:
+        """Return whether the records before *end_lsn* in segment *sequence* were synced, by the control file.
+
+        In earlier segments than the newest one these are all before its first: what is unproven is in it again.
+        """
+        control = self._scan.control
+        if control is None or sequence > control.header.sequence:
+            return False
+        is_newest = sequence == control.header.sequence
+        return end_lsn <= (control.last_lsn + 1 if is_newest else control.header.first_lsn)
+
     def _find_tail(self) -> int:
         """Return the first of the segments that may end in a torn frame.
 
@@ -225,7 +236,7 @@ class RecoveryPass:
         if head is not None:
             begin, limit = FRAMES_AT + FRAME_BYTES, head.first_lsn + head.count
             lsn, _ = read_records(data, begin, begin + head.bytes, head.first_lsn, limit, header.salt, [])
-            if lsn == limit:
+            if lsn == limit or self._is_known_synced(header.sequence, limit):
                 return True
         return find_frame(data, FRAMES_AT + SECTOR_BYTES, header.salt, header.sequence) is not None
 
@@ -268,6 +279,7 @@ class RecoveryPass:
                 is_tail
                 and find_frame(data, behind, salt, sequence, end_lsn) is None
                 and not (following is not None and head.first_lsn < following)
+                and not (head.count and self._is_known_synced(sequence, end_lsn))
             ):
                 self._read_last_frame(name, data, at, head, salt)
                 self.report.is_clean = following is None and bool(head.flags & CLEAN)
@@ -278,7 +290,7 @@ class RecoveryPass:
         if frames > 1:
             self._mark_proven(header)
         control = self._scan.control
-        is_synced = frames > 1 or (control is not None and control.header.sequence == header.sequence)
+        is_synced = frames > 1 or (control is not None and control.header.sequence == sequence)
         if is_synced and len(data) < header.bytes:  # its size was synced together with the first frame
             what = f"the file ends here, and had {header.bytes:,} bytes"
             self._damage(name, len(data), 0, 0, what, is_open_ended=True)
