@@ -56,6 +56,8 @@ class Trial:
     forgotten: dict[int, bytes] = field(default_factory=dict)
     """What the life before appended and the start of this one did not find. It was never promised. As long as this life
     has not synced anything it may come back: a file that was removed is there again, if only the process had died."""
+    replaced: defaultdict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """What earlier lives appended and later ones replaced. If the segment with the replacement is lost, it is there."""
     newest: JournalSegment | None = None
     """The segment that this life began last, if the control file was synced after it."""
     taken_images: int = 0
@@ -204,7 +206,8 @@ class Trial:
         if order != sorted(given):
             raise Broken(f"records come twice or out of order: {order}")
         for lsn, record in given.items():
-            if record not in (self.said.get(lsn), self.forgotten.get(lsn)):
+            is_replaced = is_taken and record in self.replaced[lsn]
+            if record not in (self.said.get(lsn), self.forgotten.get(lsn)) and not is_replaced:
                 raise Broken(f"record {lsn} was never appended like that")
         if found.records != len(given) or (given and max(given) > found.lsn):
             raise Broken(f"the report says {found.records} records up to {found.lsn}, {len(given)} came")
@@ -254,6 +257,8 @@ class Trial:
         before = {**self.forgotten, **self.said, **given}
         self.forgotten = {lsn: record for lsn, record in before.items() if lsn > found.lsn}
         self.said = {lsn: record for lsn, record in before.items() if lsn <= found.lsn}
+        for lsn, record in self.forgotten.items():
+            self.replaced[lsn].add(record)
         for lsn in [lsn for lsn in self.places if lsn > found.lsn]:
             del self.places[lsn]
         self.replay_from = min(self.replay_from, found.replay_from)
