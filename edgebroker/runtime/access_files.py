@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from edgebridge.session.access import AccessPolicy, CertificateUser
+from edgebridge.session.access import AccessPolicy, CertificateUser, ClientIdRule
 from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.authorization import AclRights
 from edgebroker.errors import LineError
@@ -39,7 +39,8 @@ def load_access(settings: AccessSettings, warn: Callable[[str], None]) -> Access
             rules = AclRights(_rules(settings.acl_file))
     if problems:
         raise SettingsRefused(problems)
-    return AccessPolicy(passwords, CertificateUser(settings.certificate_user), rules, tokens)
+    certificate_user, client_ids = CertificateUser(settings.certificate_user), ClientIdRule(settings.client_ids)
+    return AccessPolicy(passwords, certificate_user, rules, tokens, client_ids)
 
 
 def what_differs(old: AccessPolicy, new: AccessPolicy) -> Iterator[str]:

@@ -28,6 +28,7 @@ from edgebridge.frontend.event_buffer import (
     NOT_PUBLISHED,
     NOT_SUBSCRIBED,
     REFUSED,
+    SESSION_ENDED,
     TRACED,
     ClientEvent,
 )
@@ -227,6 +228,7 @@ LEVELS: Final = {
     REFUSED: Level.WARNING,
     NOT_PUBLISHED: Level.WARNING,
     NOT_SUBSCRIBED: Level.WARNING,
+    SESSION_ENDED: Level.WARNING,
     TRACED: Level.INFO,
 }
 EXPECTED_REASONS: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
@@ -352,6 +354,10 @@ class LogPump:
             fields["peer"] = event.peer
         if event.reason:
             fields["reason"] = _reason_name(event.reason)
+        if event.user:
+            fields["user"] = event.user
+        if event.dropped:
+            fields["dropped"] = event.dropped
         self._operator_log.log(level, event.code, event.text or event.code, "", **fields)
 
     def _count_drop(self, client: str, cause: Cause, count: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgebridge.session.access import AccessPolicy
+from edgebridge.session.access import AccessPolicy, ClientIdRule
 from edgebridge.session.passwordfile import make_user
 from edgebridge.session.token import key_line
 from edgebroker.cli import main
@@ -47,6 +47,19 @@ def test_files_that_are_in_order(folder: Path) -> None:
     assert check(folder).exit_code == 0
     quiet = check(folder, "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+def test_the_rule_about_client_identifiers_comes_from_the_settings(folder: Path) -> None:
+    file = folder / "gateway.toml"
+    text = file.read_text()
+    assert load_access(Settings.load(file).access, print).client_ids is ClientIdRule.OWNED
+    for rule in ClientIdRule:
+        file.write_text(f'{text}client_ids = "{rule.value}"\n')
+        assert load_access(Settings.load(file).access, print).client_ids is rule
+        assert check(folder).exit_code == 0
+    file.write_text(f'{text}client_ids = "own"\n')
+    refused = check(folder)
+    assert (refused.exit_code, "access.client_ids: is 'own'; did you mean \"owned\"?" in refused.output) == (2, True)
 
 
 def test_a_reload_tells_which_files_say_something_else(folder: Path) -> None:

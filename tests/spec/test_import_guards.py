@@ -160,6 +160,11 @@ def test_what_kept_somebody_out_and_is_not_here_keeps_it_on_this_machine(importi
     assert "this machine alone" in translation.text
 
 
+@pytest.mark.parametrize("line", ["clientid_prefixes secure-", "use_username_as_clientid true"])
+def test_what_bound_client_identifiers_names_the_nearest_setting(importing: Importer, line: str) -> None:
+    assert 'access.client_ids = "user-prefix"' in note(importing(f"{line}\n"), line.split()[0])
+
+
 def test_a_listener_that_lets_everybody_in_stays_open(importing: Importer) -> None:
     translation = importing("listener 1884\nallow_anonymous true\n")
     assert settings(translation)["listener"][0]["host"] == "0.0.0.0"

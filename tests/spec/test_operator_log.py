@@ -264,6 +264,18 @@ def test_refusals_are_warnings_and_name_who_was_refused() -> None:
     ]
 
 
+def test_who_ended_a_session_and_how_many_messages_were_dropped_is_a_warning() -> None:
+    """A few times a minute for each client, like everything that repeats."""
+    office = Office()
+    connection = office.frontend.opened("10.0.0.9:1", 0)
+    for _ in range(REPEATS_MAX + 2):
+        office.frontend.events.add_session_end("pump-3", connection, "anna", 500, "a clean start ended a session")
+    office.frontend.events.add_session_end("x" * 900, connection, "", 1, "a clean start ended a session")
+    line = "warning session-ended: a clean start ended a session client={} peer=10.0.0.9:1"
+    known = line.format("pump-3") + " user=anna dropped=500"
+    assert office.lines() == [*[known] * REPEATS_MAX, line.format("x" * 200) + " dropped=1"]
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_a_client_may_not_say_or_ask_is_told(qos: int) -> None:
     """3.1.1 has no words for it: for its clients this is all that anybody hears."""

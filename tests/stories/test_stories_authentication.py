@@ -1,4 +1,4 @@
-"""Who may come in: passwords, anonymous clients, certificates, and sessions that belong to a user."""
+"""Who may come in: passwords, anonymous clients and certificates."""
 
 from __future__ import annotations
 
@@ -90,36 +90,6 @@ def test_what_a_certificate_can_say() -> None:
     names = ("DNS:pump-3.example", "URI:urn:dev:1")
     named = {kind: AccessPolicy(None, kind).certificate_user_name("pump-3", names) for kind in CertificateUser}
     assert list(named.values()) == ["", "pump-3", "pump-3.example"]
-
-
-def test_a_session_belongs_to_its_user(play: Any) -> None:
-    """Another user neither takes it over while its client is here, nor inherits what it left."""
-    play(
-        """
-        a > CONNECT clean=0 session=3600 username="anna" password="apple"     a < CONNACK
-        a > SUBSCRIBE t qos=1                                    a < SUBACK granted=1
-        x > CONNECT id=a clean=0 username="bert" password="birch"   x < CONNACK reason=0x85    x < CLOSED
-        a leaves
-        b > CONNECT username="bert" password="birch"             b < CONNACK
-        b > PUBLISH t qos=1 "for anna"                           b < PUBACK
-        x > CONNECT id=a clean=0 username="bert" password="birch"   x < CONNACK present=0
-        """,
-        access=ACCESS,
-    )
-    assert play.client("x").line.connection.session.user == "bert"
-
-
-def test_an_anonymous_session_is_anybody_s(play: Any) -> None:
-    play(
-        """
-        a > CONNECT clean=0 session=3600                                      a < CONNACK
-        a leaves
-        a > CONNECT clean=0 session=3600 username="anna" password="apple"     a < CONNACK present=1
-        a leaves
-        a > CONNECT clean=0 session=3600                                      a < CONNACK present=0
-        """,
-        access=ACCESS,
-    )
 
 
 def test_what_comes_before_the_answer_waits_for_it(play: Any) -> None:

@@ -1,4 +1,5 @@
-"""The buffer of events for the operator's log: clients that connect, disconnect or are refused, refused messages.
+"""The buffer of events for the operator's log: clients that connect, disconnect or are refused, refused messages, and
+sessions that clients end.
 
 The front end adds events, and the world takes them when it has time. The buffer is bounded, and counts what did not
 fit. A message that takes its usual way makes no event; no event holds a payload or a password.
@@ -26,6 +27,8 @@ NOT_PUBLISHED: Final = "not-published"
 """A message that is not taken, for what it is or who says it; 3.1.1 has no word for that."""
 NOT_SUBSCRIBED: Final = "not-subscribed"
 """A SUBSCRIBE of which something is not granted."""
+SESSION_ENDED: Final = "session-ended"
+"""A client ended a session before its expiry, and messages for it were dropped."""
 
 
 class ClientEvent(NamedTuple):
@@ -36,6 +39,9 @@ class ClientEvent(NamedTuple):
     peer: str
     reason: int
     text: str
+    user: str = ""
+    dropped: int = 0
+    """Messages that were dropped by it."""
 
 
 class PresenceObserver(Protocol):
@@ -75,6 +81,14 @@ class EventBuffer:
             self.missed += 1
         else:
             self._events.append(ClientEvent(code, client, "", int(reason), text[:TEXT_MAX]))
+
+    def add_session_end(self, client: str, connection: Connection, user: str, dropped: int, text: str) -> None:
+        """Note that *user*, empty for an anonymous client, ended the session of *client* on *connection*."""
+        if len(self._events) >= EVENTS_MAX:
+            self.missed += 1
+        else:
+            who, by = client[:TEXT_MAX], user[:TEXT_MAX]
+            self._events.append(ClientEvent(SESSION_ENDED, who, connection.peer, 0, text, by, dropped))
 
     def add_often(self, code: str, connection: Connection, reason: int, text: str) -> None:
         """As `add`, of what one client may do as often as it likes: most of the room is for others.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.session.acl import Acl
 from edgebridge.session.authorization import AclRights, DecisionCache, Rights
@@ -23,6 +23,7 @@ from edgebridge.session.credentials import (
     CredentialKind,
 )
 from edgebroker.dataclasses import dataclass
+from edgebroker.errors import clipped
 
 if TYPE_CHECKING:  # hashes, SCRAM and tokens take 1.5 MiB, and a gateway without such files has no use for them
     from edgebridge.session.credential_checks import CredentialCheck
@@ -41,6 +42,35 @@ class CertificateUser(Enum):
     """The first of them, without its kind."""
 
 
+USER_SEPARATOR: Final = ":"
+"""Ends the user name in a client identifier. No name in a password file has one, so no user's prefix is another's."""
+
+
+class ClientIdRule(Enum):
+    """Who may use a client identifier. The owner of a session is the user of the client that used it last."""
+
+    OWNED = "owned"
+    """While a session has an owner, its owner alone. A session of an anonymous client has none."""
+    USER_PREFIX = "user-prefix"
+    """As OWNED; and identifiers of a user are the user name, or begin with it and a colon."""
+    FREE = "free"
+    """Whoever connects, unless a client of another user is connected. A session is not handed to another user."""
+
+    def refusal(self, user: str, client_id: str, owner: str, is_connected: bool) -> str:
+        """Return why *user* may not use *client_id*, for the operator's log; empty if it may.
+
+        user: empty for an anonymous client. client_id: as CONNECT has it, empty if the server assigns one. owner: the
+        owner of the session that has the identifier, empty if there is none. is_connected: whether that session has
+        a connection.
+        """
+        if owner not in ("", user) and (is_connected or self is not ClientIdRule.FREE):
+            return f"its session belongs to the user {clipped(owner)}"
+        is_bound = self is ClientIdRule.USER_PREFIX and user and client_id and owner != user
+        if is_bound and client_id != user and not client_id.startswith(user + USER_SEPARATOR):
+            return f"it is not the user name {clipped(user)}, nor begins with that and '{USER_SEPARATOR}'"
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """What the operator's files say. Without any, everybody may do everything, as far as listeners let them in."""
@@ -49,6 +79,8 @@ class AccessPolicy:
     certificate_user: CertificateUser = CertificateUser.NOBODY
     rules: AclRights | None = None
     tokens: TokenKeys | None = None
+    client_ids: ClientIdRule = field(default=ClientIdRule.OWNED, compare=False)
+    """Asked for each CONNECT. Not compared: by itself it asks no client who it is."""
     decisions: DecisionCache = field(default_factory=DecisionCache, compare=False)
     """About clients whose tokens have claims: each has a rule book of its own."""
 

@@ -149,9 +149,11 @@ OPTIONS: Final[dict[str, Rule]] = {
     ),
     "auto_id_prefix": auto_id_prefix,
     "listener_auto_id_prefix": auto_id_prefix,
-    "clientid_prefixes": guard("identifiers are not restricted: let each device have a user name of its own"),
+    "clientid_prefixes": guard(
+        'give each device a user name of its own; access.client_ids = "user-prefix" then binds identifiers to names'
+    ),
     "use_username_as_clientid": switch(
-        on=guard("a client's identifier stays its own: let rules name users (%u), not identifiers (%c)"),
+        on=guard('a client keeps its identifier; access.client_ids = "user-prefix" binds it to the user name'),
         off=needless("it is so already"),
     ),
     "check_retain_source": switch(

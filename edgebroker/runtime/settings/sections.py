@@ -357,6 +357,7 @@ class AccessSettings:
     acl_file: Path | None = key(None, FILE, Activation.LIVE)
     token_keys: Path | None = key(None, FILE, Activation.LIVE)
     certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Activation.LIVE)
+    client_ids: str = key("owned", Choice(("owned", "user-prefix", "free")), Activation.LIVE)
 
 
 @dataclass(frozen=True, slots=True)

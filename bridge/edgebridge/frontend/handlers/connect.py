@@ -39,6 +39,7 @@ from edgebridge.wire.user_properties import BRIDGE_PROPERTY
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import OUT_ALIASES_MAX
+from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval
 from edgebroker.node.node import Node
@@ -130,6 +131,9 @@ def durability_refusal(
     return f"the disk takes nothing, so no session can be kept: {session_journal.trouble}"
 
 
+CLIENT_ID_REFUSED: Final = "this client identifier cannot be used here"
+"""The same whatever the rule: a client does not learn whether a session has the identifier, or whether its client is
+connected."""
 CLIENT_ID_PLACEHOLDER: Final = "%c"
 """In a response prefix: the client's identifier."""
 
@@ -251,14 +255,15 @@ class ConnectHandler:
                 client_id = ClientId(self._new_client_id())
             properties[Property.ASSIGNED_CLIENT_IDENTIFIER] = client_id
         known = self.sessions.get(client_id)
-        is_known_user = (
-            connection.listener_context.verdict is not None
-        )  # who needs not be asked is the same under any user
-        is_foreign = known is not None and not is_known_user and known.user not in ("", verdict.user)
-        if known is not None and known.connection is not None and is_foreign:
-            why = "another user is connected with this client identifier"  # to know it is no reason to push him out
-            self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why, client=client_id)
-            return
+        is_foreign = False
+        if connection.listener_context.verdict is None:  # who needs not be asked is the same under any user
+            owner, is_connected = ("", False) if known is None else (known.user, known.connection is not None)
+            rule = self._authenticator.access.client_ids
+            if why := rule.refusal(verdict.user, connect.client_id, owner, is_connected):
+                invalid = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+                self.refuse(connection, invalid, CLIENT_ID_REFUSED, client=client_id, cause=why)
+                return
+            is_foreign = owner not in ("", verdict.user)
         durability = self._options.durability_of(client_id, connection.listener_context)
         resumed = None if connect.clean_start or is_foreign else known
         if why := durability_refusal(self._journal, resumed, durability, self._options.expiry_s(connect)):
@@ -268,7 +273,8 @@ class ConnectHandler:
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
         if known is not None and (connect.clean_start or is_foreign):
-            self.end_session(known, now)
+            what = "a clean start" if connect.clean_start else "a client of another user"
+            self._end_before_expiry(known, connection, verdict.user, f"{what} ended a session", now)
             known = None
         if known is None and len(self.sessions) >= self._options.sessions_max:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
@@ -340,10 +346,14 @@ class ConnectHandler:
         dialect: Dialect | None = None,
         client: str = "",
         reference: str = "",
+        cause: str = "",
     ) -> None:
-        """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says; *reference*, where else to go."""
+        """Answer CONNECT with *reason*, and close. *client* is what the CONNECT says; *reference*, where else to go.
+
+        *cause* stands in the operator's log alone.
+        """
         self.counters.refuse(reason)
-        self.events.add(REFUSED, connection, reason, why, client)
+        self.events.add(REFUSED, connection, reason, f"{why}: {cause}" if cause else why, client)
         properties: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
         properties[Property.REASON_STRING] = why
         packet = encode_packet(ConnAck(reason=reason, properties=properties), dialect or connection.dialect)
@@ -477,6 +487,8 @@ class ConnectHandler:
             timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
             self._journal.disconnected(session, now)
             self._shared_subscriptions.member_disconnected(session, now)
+        elif (session.number or connection.is_resumed) and reason != ReasonCode.ADMINISTRATIVE_ACTION:
+            self._end_before_expiry(session, connection, session.user, "a client ended its session", now)
         else:
             self.end_session(session, now)
 
@@ -503,6 +515,15 @@ class ConnectHandler:
         if not old.paused:  # the world writes no more to who does not read: what waits for it is lost
             self._delivery.written(old, now)
         self.detach(old, now)
+
+    def _end_before_expiry(self, session: Session, connection: Connection, user: str, text: str, now: Instant) -> None:
+        """End *session* because *user* does so on *connection*; the operator's log has it if messages are dropped."""
+        dropped = self._node.ledger.dropped
+        before = dropped.get(Cause.SESSION_ENDED, 0)
+        self.end_session(session, now)
+        lost = dropped.get(Cause.SESSION_ENDED, 0) - before
+        if lost and connection.listener_context.verdict is None:
+            self.events.add_session_end(session.client_id, connection, user, lost, text)
 
     def end_session(self, session: Session, now: Instant) -> None:
         """The session is no more. Its client is away, or its connection was detached."""
