@@ -281,11 +281,11 @@ def test_rules_hold_for_sessions_that_come_back_from_the_disk(play: Any) -> None
     assert play.broker.ledger.filtered == 1
     play(
         """
-        x > CONNECT id=b clean=0 username="anna" password="anna"    x < CONNACK present=0
-        x leaves
+        x > CONNECT id=b clean=0 username="anna" password="anna"                 x < CONNACK reason=0x85    x < CLOSED
+        b > CONNECT clean=0 session=3600 username="bert" password="bert"         b < CONNACK present=1
+        b < PUBLISH ok/1 qos=1 "before"                                          b < PUBLISH ok/2 qos=1 "after"
         """
     )
-    play('b > CONNECT clean=0 session=3600 username="bert" password="bert"    b < CONNACK present=0')
 
 
 def test_a_session_from_the_disk_gets_only_what_it_may(play: Any) -> None:
