@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from edgebroker.instants import SECOND, Instant
 from edgebroker.publication import Publication
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 
+WILDCARDS: Final = (MULTI_LEVEL, SINGLE_LEVEL)
 PURGE_US: Final = SECOND
 """For want of room what has expired is looked for so often at most: 10 ms where 100,000 messages ever will."""
-_MESSAGE = ""
-"""The key of a topic's message within its node. Sub-levels have keys that start with "/", so it is no level."""
+
+
+class _TopicNode:
+    """A node of the tree of topics: the *label* holds the levels that lead to it from its parent, at least one."""
+
+    __slots__ = ("children", "label", "topic")
+
+    def __init__(self, label: str, topic: str = "", children: dict[str, _TopicNode] | None = None) -> None:
+        self.label = label
+        self.topic = topic
+        """The whole topic, if it has a message; else empty."""
+        self.children = children
+        """By the first level of their labels; None: there are none."""
 
 
 class RetainedStore:
     """Topic -> publication, found by topic filter. Bounded in messages and in the bytes they hold.
 
-    A tree of levels, so that a filter visits only what it may match.
+    A path-compressed trie of topics, so that a filter visits only what it may match. Levels without a branch are one
+    node: with a node for each level, a message of 254 bytes of topic and 127 levels took 29 KB.
+
+    A walk goes on while the trie changes. So nodes are replaced when they are divided or joined, and those that a walk
+    may still hold keep their label; the dictionary of children is handed on from the old node to the new one.
     """
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
-        self._root: dict[str, Any] = {}
-        self._count = 0
+        self._messages: dict[str, Publication] = {}
+        self._root = _TopicNode("", children={})
         self._bytes = 0
         self._expiring: dict[str, Instant] = {}
         self._purged_at: Instant = -PURGE_US
@@ -36,7 +52,7 @@ class RetainedStore:
         """Messages that were forgotten because their time was over."""
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._messages)
 
     @property
     def held_bytes(self) -> int:
@@ -51,7 +67,7 @@ class RetainedStore:
     def _with(self, topic: str, size: int) -> tuple[int, int]:
         """How many messages and bytes there would be."""
         before = self.find(topic)
-        return self._count + (before is None), self._bytes + size - (before.held_bytes() if before else 0)
+        return len(self._messages) + (before is None), self._bytes + size - (before.held_bytes() if before else 0)
 
     def retain(self, publication: Publication) -> bool:
         """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room.
@@ -69,11 +85,10 @@ class RetainedStore:
                 return False
             self.purge(now)
             return self.retain(publication)
-        node = self._root
-        for level in topic.split("/"):
-            node = node.setdefault("/" + level, {})
-        node[_MESSAGE] = publication
-        self._count, self._bytes = messages, octets
+        if topic not in self._messages:
+            self._insert(topic)
+        self._messages[topic] = publication
+        self._bytes = octets
         if publication.expires_at is None:
             self._expiring.pop(topic, None)
         else:
@@ -89,11 +104,7 @@ class RetainedStore:
 
     def find(self, topic: str) -> Publication | None:
         """The message of *topic*."""
-        node: dict[str, Any] | None = self._root
-        for level in topic.split("/"):
-            node = node.get("/" + level) if node else None
-        found: Publication | None = node.get(_MESSAGE) if node else None
-        return found
+        return self._messages.get(topic)
 
     def holds(self, publication: Publication) -> bool:
         """Whether *publication* says what its topic's message says, or that there is none any more.
@@ -109,36 +120,62 @@ class RetainedStore:
 
     def clear(self, topic: str) -> None:
         """Forget the message of *topic*, and the levels nobody needs any more."""
-        path: list[tuple[dict[str, Any], str]] = []
-        node = self._root
-        for level in topic.split("/"):
-            key = "/" + level
-            if key not in node:
-                return
-            path.append((node, key))
-            node = node[key]
-        publication = node.pop(_MESSAGE, None)
+        publication = self._messages.pop(topic, None)
         if publication is None:
             return
         self._expiring.pop(topic, None)
-        self._count -= 1
         self._bytes -= publication.held_bytes()
-        for parent, key in reversed(path):
-            if parent[key]:
-                break
-            del parent[key]
+        self._remove(topic)
 
     def topics(self) -> list[str]:
         """The topics that have a message now."""
-        found: list[str] = []
-        waiting = [self._root]
-        while waiting:
-            for key, child in waiting.pop().items():
-                if key == _MESSAGE:
-                    found.append(child.topic)
-                else:
-                    waiting.append(child)
-        return found
+        return list(self._messages)
+
+    def _insert(self, topic: str) -> None:
+        """Add a topic that is not in the trie."""
+        levels = topic.split("/")
+        node, at = self._root, 0
+        while at < len(levels):
+            if node.children is None:
+                node.children = {}
+            child = node.children.get(levels[at])
+            if child is None:
+                node.children[levels[at]] = _TopicNode("/".join(levels[at:]), topic)
+                return
+            label = child.label.split("/")
+            common = _common_levels(label, levels[at:])
+            if common < len(label):
+                lower = _TopicNode("/".join(label[common:]), child.topic, child.children)
+                child = _TopicNode("/".join(label[:common]), "", {label[common]: lower})
+                node.children[levels[at]] = child
+            node, at = child, at + common
+        node.topic = topic
+
+    def _remove(self, topic: str) -> None:
+        """Remove a topic that is in the trie."""
+        levels = topic.split("/")
+        path: list[tuple[_TopicNode, str]] = []  # each parent, and the key of the next node in it
+        node, at = self._root, 0
+        while at < len(levels):
+            assert node.children is not None
+            path.append((node, levels[at]))
+            node = node.children[levels[at]]
+            at += node.label.count("/") + 1
+        node.topic = ""
+        while path and not node.topic:
+            parent, key = path.pop()
+            assert parent.children is not None
+            children = node.children or {}
+            if len(children) > 1:
+                return
+            if children:
+                (only,) = children.values()
+                parent.children[key] = _TopicNode(f"{node.label}/{only.label}", only.topic, only.children)
+                return
+            del parent.children[key]
+            if not parent.children and parent is not self._root:
+                parent.children = None
+            node = parent
 
     def matching(self, topic_filter: TopicFilter, now: Instant) -> list[Publication]:
         """The messages whose topics *topic_filter* matches; those that have expired are forgotten on the way."""
@@ -155,25 +192,48 @@ class RetainedStore:
         The store may change meanwhile. What was there all the time comes, as it is then; what came or went may or may
         not.
         """
-        return self._walk(self._root, topic_filter.levels, 0)
-
-    def _walk(self, node: dict[str, Any], levels: tuple[str, ...], depth: int) -> Iterator[Publication | None]:
-        """*depth*: which of *levels* is next; `#` stays next however far below it *node* is."""
+        levels = topic_filter.levels
         yield None
-        if depth == len(levels):
-            if _MESSAGE in node:
-                yield node[_MESSAGE]
+        for child in self._next(self._root, levels[0]):
+            if levels[0] in WILDCARDS and child.label.startswith("$"):
+                continue  # a wildcard passes over topics that begin with `$` [MQTT-4.7.2-1]
+            yield from self._walk(child, levels, 0)
+
+    def _walk(self, node: _TopicNode, levels: tuple[str, ...], depth: int) -> Iterator[Publication | None]:
+        """*depth*: which of *levels* the first level of the label of *node* must match."""
+        yield None
+        for level in node.label.split("/"):
+            if depth == len(levels):
+                return
+            wanted = levels[depth]
+            if wanted == MULTI_LEVEL:
+                break
+            if wanted not in (SINGLE_LEVEL, level):
+                return
+            depth += 1
+        is_end = depth == len(levels)
+        if is_end or levels[depth] == MULTI_LEVEL:
+            yield self._messages.get(node.topic)
+        if not is_end:
+            for child in self._next(node, levels[depth]):
+                yield from self._walk(child, levels, depth)
+
+    def _next(self, node: _TopicNode, wanted: str) -> Iterator[_TopicNode]:
+        """The children of *node* whose labels begin with a level that *wanted* matches, as they are when asked for."""
+        children = node.children
+        if children is None:
             return
-        level = levels[depth]
-        if level in (MULTI_LEVEL, SINGLE_LEVEL):
-            below = depth if level == MULTI_LEVEL else depth + 1
-            for key in list(node):
-                child = node.get(key)
-                if child is None or (node is self._root and key.startswith("/$")):
-                    continue  # a wildcard passes over topics that begin with `$` [MQTT-4.7.2-1]
-                if key != _MESSAGE:
-                    yield from self._walk(child, levels, below)
-                elif level == MULTI_LEVEL:
-                    yield child
-        elif "/" + level in node:
-            yield from self._walk(node["/" + level], levels, depth + 1)
+        for key in list(children) if wanted in WILDCARDS else (wanted,):
+            child = children.get(key)
+            if child is not None:
+                yield child
+
+
+def _common_levels(one: list[str], other: list[str]) -> int:
+    """With how many equal levels both begin."""
+    count = 0
+    for level, wanted in zip(one, other, strict=False):
+        if level != wanted:
+            break
+        count += 1
+    return count
