@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said(start_gateway: Callable[..., Any], tmp_path: Path
     assert f"up: 127.0.0.1:{free_port}: " in said
     for arguments, why in (
         (("add", "up", "h:1", "--topic", "a"), "there is a bridge up already"),
-        (("add", "x", "h", "--topic", "a"), "'h' is not host:port"),
+        (("add", "x", "h", "--topic", "a"), "is 'h'; write"),
         (("add", "x", "h:1", "--topic", "a#"), "'#' must be the whole last level"),
         (("remove", "up"), "stands in the settings file"),
         (("resume", "x"), "there is no bridge 'x'; there are up"),

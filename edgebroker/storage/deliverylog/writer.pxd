@@ -13,7 +13,7 @@ cdef class DeliveryLog:
     cdef public str node, boot
     cdef public long long sample_qos0
     cdef public Py_ssize_t block_rows, rows_written
-    cdef object _making
+    cdef readonly object _making
     cdef list _finished, _messages, _copies, _anchors
     cdef long long _sequence, _minute, _minute_start, _minute_end
     cdef Py_ssize_t _facts, _rows_chars, _rows_numbers, _filters_chars
