@@ -207,11 +207,12 @@ class JournalFiles:
 
     def control(self) -> bytes:
         """Returns the first bytes of the control file; empty if there is none, its error if it cannot be read."""
+        path = self.path / CONTROL_FILE
         try:
-            with open(self.path / CONTROL_FILE, "rb", opener=_open_nonblocking) as file:
+            if not path.is_file():  # to open a FIFO would wait for its writer
+                return b"no regular file" if path.exists() else b""
+            with path.open("rb") as file:
                 return file.read(FRAMES_AT)
-        except FileNotFoundError:
-            return b""
         except OSError as error:  # recovery reports it as damaged; the segments may be whole
             return str(error).encode()
 
@@ -390,11 +391,6 @@ def _make_folder(path: Path) -> None:
     for folder in made:
         with suppress(PermissionError):  # a parent that may be entered and not read cannot be synced
             _sync_folder(folder.parent)
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Opens a file without waiting for the writer of a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _create(path: Path) -> None:
