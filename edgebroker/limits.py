@@ -45,8 +45,10 @@ WAITING_BYTES_MAX = 4 << 20  # of all events that wait for answers of clusters; 
 
 # -- per client ------------------------------------------------------------------------------------------------
 OUT_BYTES_MAX = 1 * MIB  # unsent bytes per client; 200 stalled clients occupy 200 MiB of a 512 MiB node
-QUEUE_MESSAGES_MAX = 1_000  # QoS 1 and 2 messages waiting for a window slot or for an absent client
-QUEUE_BYTES_MAX = 4 * MIB  # the same, in payload bytes
+QUEUE_MESSAGES_MAX = 1_000_000  # QoS 1 and 2 messages that wait for a client; most of them are on the disk
+QUEUE_BYTES_MAX = 64 * MIB  # the same in bytes: three weeks of a message of 200 bytes every six seconds
+MEMORY_QUEUE_MESSAGES_MAX = 10_000  # of them, for a session that is in memory alone: 4 MiB with 64 bytes of payload
+MEMORY_QUEUE_BYTES_MAX = 4 * MIB  # the same in bytes
 INFLIGHT_MAX = 1_024  # unacknowledged QoS 1 and 2 messages for clients that state no receive maximum
 RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages accepted from one client, announced in CONNACK
 TOPIC_ALIAS_MAXIMUM = 32  # aliases that a client may set; each may stand for a topic of 64 KiB
@@ -73,8 +75,8 @@ CONNECTIONS_MAX = 10_000
 RETAINED_MESSAGES_MAX = 100_000
 RETAINED_BYTES_MAX = 64 * MIB
 SESSIONS_MAX = 20_000  # sessions, connected or not
-QUEUED_MESSAGES_MAX = 1_000_000  # queued for all clients together
-QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes: a quarter of a 512 MiB node
+QUEUED_MESSAGES_MAX = 100_000_000  # queued for all clients together: the bytes are what counts
+QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes where nothing is known of the disk: a quarter of a 512 MiB node
 
 GATHER_US = 100  # about two messages at 20,000 a second, which take little more than one
 
@@ -93,6 +95,9 @@ JOURNAL_ENOUGH_RECORDS = 96  # the same: padding of the last sector adds at most
 JOURNAL_BATCH_RECORDS = 2_000  # records of one commit; framing them blocks everything else for 1.5 ms
 JOURNAL_LARGE_BYTES = 1 * MIB  # a larger message is accepted only if the disk has room for a segment of its size
 JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it no message is accepted; recovery reads 100 MB in 2 s at most
+JOURNAL_PAGE_MESSAGES = 512  # of a queue, moved to the disk or back at once: 2 ms at 4 us for each
+JOURNAL_PAGE_MESSAGES_MAX = 1_024  # more are not believed to be in a page: each has to be looked for
+JOURNAL_PAGE_BYTES = 128 * KIB  # the same in bytes; a slow card takes 30 ms for it, which may delay a commit
 JOURNAL_QUARANTINE_FILES_MAX = 16  # damaged segments that are kept for the operator to inspect: 128 MiB
 
 # -- files of the operator (docs/settings.md) ------------------------------------------------------------------------

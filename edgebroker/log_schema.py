@@ -74,6 +74,8 @@ class Cause(IntEnum):
     """Dropped: it waited longer than the subscriber's queue allows."""
     THINNED = 17
     """Dropped: the subscriber's queue was full, and every second message of each topic was removed."""
+    DAMAGED = 18
+    """Dropped: it waited on the disk, and its page file could not be read. The operator is told of the damage."""
 
 
 class TraceParent(NamedTuple):

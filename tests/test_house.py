@@ -63,7 +63,6 @@ SIZES: dict[str, str] = {
     "bridge/edgebridge/frontend/journal/transactions.py": "interpreted, beside the compiled session journal",
     "bridge/edgebridge/frontend/journal/promote.py": "interpreted, beside the compiled session journal",
     "bridge/edgebridge/frontend/job.py": "interpreted, and used by the compiled input and by handlers",
-    "bridge/edgebridge/frontend/queue_expiry.py": "interpreted, beside the compiled front end",
     "bridge/edgebridge/frontend/sparkplug_rebirth.py": "interpreted, beside the compiled front end",
     "edgebroker/matching/kernel.py": "chooses the kernel, for the compiled tree and for tests",
     # the two kernels are laid out alike, file by file

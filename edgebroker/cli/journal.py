@@ -18,6 +18,7 @@ from edgebroker.runtime.journal.damage_notice import DamageNotice
 from edgebroker.runtime.journal.files import JournalFiles
 from edgebroker.runtime.journal.wear import Card, WearTotals, read_wear
 from edgebroker.runtime.private_files import FileUnusable
+from edgebroker.storage.journal.page_files import PAGE_MISSING, decode_page, page_damage, page_name
 from edgebroker.storage.journal.recovery import Apply, recover
 from edgebroker.storage.journal.recovery_report import CorruptRange, RecoveryReport
 
@@ -98,16 +99,58 @@ def check(folder: Path, card_gb: float | None, card_cycles: int | None, as_json:
     """Read everything, and say whether it is whole. Exit code 0: it is, 1: there is damage, or a gateway found some at
     a start and nobody has acknowledged it, 2: there is no journal.
     """
-    files, recovered = recover_unlocked(folder, lambda: lambda lsn, record: None)
+    files, recovered, pages = recover_with_pages(folder)
     written = read_wear(files.path)
     card = Card(card_gb or written.card.gb, card_cycles or written.card.cycles)
-    report = summary(files, recovered, replace(written, card=card))
+    report = summary(files, recovered, replace(written, card=card)) | pages
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         for line in lines(report):
             click.echo(line)
-    sys.exit(1 if recovered.damage or report["unacknowledged"] else 0)
+    sys.exit(1 if recovered.damage or report["damaged_pages"] or report["unacknowledged"] else 0)
+
+
+def recover_with_pages(folder: Path) -> tuple[JournalFiles, RecoveryReport, dict[str, Any]]:
+    """As `recover_unlocked`, and reads all page files that the journal names.
+
+    Returns as third the number of these pages, their messages and bytes, and what is wrong with them, as JSON values.
+    """
+    from edgebridge.session.journal.state import JournalState  # only the command line may import both packages
+
+    for attempts_left in range(ATTEMPTS, 0, -1):
+        states: list[JournalState] = []
+
+        def make_apply(states: list[JournalState] = states) -> Apply:
+            states.append(JournalState())
+            return lambda lsn, record: states[-1].apply_row(lsn, [record])
+
+        files, report = recover_unlocked(folder, make_apply)
+        states[-1].finish()
+        pages = [page for session in states[-1].sessions.values() for page in session.pages.values()]
+        damaged = [text for page in pages if (text := page_failure(files, report.store, page.number, page.count))]
+        if not damaged or files.owner() is None or attempts_left == 1:
+            break
+    totals = {
+        "pages": len(pages),
+        "paged_messages": sum([page.count for page in pages]),
+        "paged_bytes": sum([page.file_bytes for page in pages]),
+        "damaged_pages": damaged,
+    }
+    return files, report, totals
+
+
+def page_failure(files: JournalFiles, store: bytes, number: int, count: int) -> str:
+    """Returns what is wrong with a page file of *count* messages, in words; "" if it is whole."""
+    try:
+        decode_page(store, number, files.read(page_name(number)))
+    except FileNotFoundError:
+        return page_damage(number, PAGE_MISSING, count)
+    except OSError as error:
+        return page_damage(number, error.strerror or type(error).__name__, count)
+    except JournalDamaged as error:
+        return page_damage(number, str(error), count)
+    return ""
 
 
 def summary(files: JournalFiles, report: RecoveryReport, written: WearTotals) -> dict[str, Any]:
@@ -167,6 +210,11 @@ def lines(report: dict[str, Any]) -> list[str]:
         f"snapshot    {'from ' + str(report['replay_from']) if report['replay_from'] > 1 else 'none yet'}",
         f"segments    {len(live)} needed, {len(report['segments']) - len(live)} superseded by the snapshot",
     ]
+    if report["pages"]:
+        text.append(
+            f"pages       {report['pages']:,} parts of queues, with {report['paged_messages']:,} messages in "
+            f"{report['paged_bytes']:,} bytes"
+        )
     if report["torn"] is not None:
         first = report["torn"]["first"]
         text.append(f"torn        the last commit is not whole{f', from record {first} on' if first else ''}")
@@ -180,11 +228,12 @@ def lines(report: dict[str, Any]) -> list[str]:
         CorruptRange(one["file"], one["offset"], one["first"], one["last"], one["what"], one["open_ended"])
         for one in report["damage"]
     ]
-    text += [f"DAMAGE      {place}" for place in places]
-    earlier = [line for line in report["unacknowledged"] if line not in map(str, places)]
+    text += [f"DAMAGE      {place}" for place in [*places, *report["damaged_pages"]]]
+    known = [*map(str, places), *report["damaged_pages"]]
+    earlier = [line for line in report["unacknowledged"] if line not in known]
     text += [f"earlier     {line}" for line in earlier]
-    if places:
-        text.append(f"{len(places)} places are damaged")
+    if known:
+        text.append(f"{len(known)} places are damaged")
     elif earlier:
         text.append(
             f"everything is whole that is left; {len(earlier)} places were damaged: `edgebroker journal acknowledge`"
@@ -208,8 +257,8 @@ def acknowledge(folder: Path, as_json: bool) -> None:
     notice, found = DamageNotice(files.path), list[str]()
     # Where no gateway runs, none may have started since the damage. Where one runs, it has noted what it found.
     if files.owner() is None and (files.names() or not notice.read()):
-        _, report = recover_unlocked(folder, lambda: lambda lsn, record: None)
-        found = [str(damage) for damage in report.damage]
+        _, report, pages = recover_with_pages(folder)
+        found = [*map(str, report.damage), *pages["damaged_pages"]]
     try:
         places = notice.acknowledge(found)
     except FileUnusable as error:

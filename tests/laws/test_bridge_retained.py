@@ -10,8 +10,9 @@ import pytest
 from edgebridge.bridge.endpoints import BridgeState
 from edgebridge.bridge.options import BridgeOptions
 from edgebridge.bridge.rules import parse_rule
+from edgebridge.frontend import retained_replay
 from edgebridge.frontend.bridge_session import BridgeQueueBounds
-from edgebridge.frontend.retained_replay import QUEUED_AT_ONCE, ReplayQueue
+from edgebridge.frontend.retained_replay import ReplayQueue
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Connect, Publish, Subscribe, SubscriptionOption
@@ -156,15 +157,14 @@ def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -
 
 
 def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 2 * QUEUED_AT_ONCE + 500
+    monkeypatch.setattr(retained_replay, "QUEUED_AT_ONCE", 100)
+    count = 250
     bounds = BridgeQueueBounds(messages_max=10_000, bytes_max=MIB * 10)
     world = World(BridgeOptions("x", "uplink", [parse_rule("out/# out 2")], V5, identity="here"), bounds=bounds)
     world.begin()
     world.quiet(2)
     world.pause()
-    for first in range(0, count, 500):
-        batch = [(f"out/{number}", b"r", 2) for number in range(first, first + 500)]
-        world.publish(world.here, batch, retain=True)
+    world.publish(world.here, [(f"out/{number}", b"r", 2) for number in range(count)], retain=True)
     world.forget()
     looks: list[int] = []
 
@@ -177,7 +177,7 @@ def test_what_waits_for_a_remote_that_forgot_us_is_looked_at_in_turns(monkeypatc
     monkeypatch.setattr(ReplayQueue, "scan_queued", look)
     world.go_on()
     world.quiet()
-    assert looks == [QUEUED_AT_ONCE, QUEUED_AT_ONCE, 500]
+    assert looks == [100, 100, 50]
     assert world.memory.sync_state.has_sent_retained
     assert all(world.there.frontend.retained.find(f"out/{number}") for number in range(count))
     assert world.bridge.outbound_counters.messages == count, "once"

@@ -60,6 +60,7 @@ NOT_HERE = {
     Cause.NONE,
     *(Cause.NO_SUBSCRIBER, Cause.CONTENT, Cause.OWN_MESSAGE),  # of messages, not of copies
     *(Cause.BUDGET_SPENT, Cause.TOO_OLD),  # of peers and bridges, which have laws of their own
+    Cause.DAMAGED,  # there is no disk
 }
 NOT_HERE_EITHER = {Refusal.TOO_LARGE, Refusal.DISK_FULL, Refusal.OUTBOX_FULL, Refusal.MEMORY_FULL}
 """There is neither a disk nor a peer."""

@@ -31,17 +31,19 @@ def recovered(world: Conversation, disk: Disk) -> dict[tuple[str, str], Any]:
     stored.finish()
     assert stored.invalid == 0
     assert found is None or not found.damage
-    journal = Journal(b"sixteen bytes...")
+    journal = Journal(b"sixteen bytes..." if found is None else found.store)
+    journal.pages.found = disk.page_sizes()
     frontend = Frontend(Node(Ledger()), world.frontend_options, lambda: "", journal=journal)
     frontend.journal.clock_offset = world.broker.frontend.journal.clock_offset
     frontend.recovery.restore(stored, world.simulation.now)
-    return known(frontend, world.simulation.now)
+    assert not journal.pages.damage
+    return known(frontend, world.simulation.now, disk)
 
 
 def differing(world: Conversation) -> list[tuple[Any, Any, Any]]:
     """What recovery gets wrong, with what is right and what it says."""
     chance, now = world.chance, world.simulation.now
-    before = known(world.broker.frontend, now)
+    before = known(world.broker.frontend, now, world.store.disk)
     disk = world.store.disk.killed() if chance.random() < 0.5 else world.store.disk.crash()
     after = recovered(world, disk)
     for key, said in before.items():
@@ -62,7 +64,7 @@ def check(world: Conversation, what: str) -> None:
 
 
 def test_recovery_says_what_the_broker_knew(seed: int) -> None:
-    snapshots = 0
+    snapshots = pages = 0
     for number in range(seed, seed + WORLDS):
         world = Conversation(number)
         chance = world.chance
@@ -80,4 +82,6 @@ def test_recovery_says_what_the_broker_knew(seed: int) -> None:
                 check(world, f"EDGEBROKER_TEST_SEED={number} .venv/bin/pytest {HERE}: step {step}, after a crash")
             elif lot < 0.065:
                 world.operate()
+        pages += world.broker.frontend.pager.last_page
     assert snapshots > WORLDS
+    assert pages > WORLDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.queue_expiry import CHECK_INTERVAL, LATEST_DEADLINE, QueueExpiry
 from edgebridge.session.inflight import Inflight, new_queue_entry
@@ -19,7 +20,8 @@ def test_any_instant_of_a_journal_may_be_waited_for() -> None:
     for expires_at in ((1 << 64) - 1, 5):
         publication = Publication("p", "t", b"x", 1, False, 0, expires_at=expires_at)
         session.outbox.restore(new_queue_entry(publication, 1, False, (), "t"))
-    expiring = QueueExpiry(timers, ledger, SessionJournal(timers, None))
+    session_journal = SessionJournal(timers, None)
+    expiring = QueueExpiry(timers, ledger, session_journal, QueuePager(timers, ledger, session_journal))
     expiring.fire(session, 4)
     assert timers.next_due() == 4 + CHECK_INTERVAL
     expiring.fire(session, 4 + CHECK_INTERVAL)

@@ -20,6 +20,7 @@ from edgebridge.frontend.handlers.enhanced_auth import EnhancedAuth
 from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.handlers.publish_admission import PublishAdmission
 from edgebridge.frontend.handlers.subscribe import SubscribeHandler
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.restore import StateRecovery
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
@@ -42,6 +43,7 @@ class FrontendParts(NamedTuple):
     retained: RetainedStore
     fan_out_cache: FanOutCache
     session_journal: SessionJournal
+    pager: QueuePager
     expiry: QueueExpiry
     delivery: Delivery
     events: EventBuffer
@@ -72,8 +74,9 @@ def assemble(
     retained = RetainedStore(options.retained_messages_max, options.retained_bytes_max)
     fan_out_cache = FanOutCache(node.routes)
     session_journal = SessionJournal(node.timers, journal)
-    expiry = QueueExpiry(node.timers, node.ledger, session_journal)
-    delivery = Delivery(node.ledger, session_journal, retained, expiry)
+    pager = QueuePager(node.timers, node.ledger, session_journal)
+    expiry = QueueExpiry(node.timers, node.ledger, session_journal, pager)
+    delivery = Delivery(node.ledger, session_journal, retained, expiry, pager)
     presence = _presence(node, options, host)
     events = EventBuffer(presence)
     admission = PublishAdmission(session_journal, retained, options)
@@ -103,6 +106,7 @@ def assemble(
         retained,
         fan_out_cache,
         session_journal,
+        pager,
         expiry,
         delivery,
         events,
@@ -113,7 +117,7 @@ def assemble(
         authenticator,
         connect_handler,
         EnhancedAuth(connect_handler, authenticator, secret),
-        StateRecovery(node, session_journal, connect_handler, authorizer, subscribe_handler, retained),
+        StateRecovery(node, connect_handler, authorizer, subscribe_handler, retained, pager),
         SparkplugRebirth(node, publish_handler, options.sparkplug_rebirth_s, host),
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE
 from edgebridge.frontend.retained_replay import ReplayQueue
 from edgebridge.session.journal.session_records import gone_record
@@ -34,9 +35,10 @@ CHECK_INTERVAL: Final = 100 * MILLISECOND
 class QueueAgeLimit:
     """Drops what has waited for too long, also while the client is away."""
 
-    def __init__(self, timers: TimerQueue, delivery: Delivery, retained: RetainedStore) -> None:
+    def __init__(self, timers: TimerQueue, delivery: Delivery, retained: RetainedStore, pager: QueuePager) -> None:
         self._timers = timers
         self._delivery = delivery
+        self._pager = pager
         self._retained = retained
 
     def watch(self, session: Session, now: Instant) -> None:
@@ -52,6 +54,9 @@ class QueueAgeLimit:
         for entry in spool.dequeue_aged(now, self._retained.holds, CHECKS_AT_ONCE):
             self._delivery.discard(session, entry, Cause.TOO_OLD, now)
         due = spool.next_aged_at()
+        if due is not None and due <= now and spool.pages and not spool.head_messages:
+            self._pager.prepare(session)  # what is too old is in a page; the timer is set again when it was read
+            return
         if due is not None and due <= now:
             self._timers.set(("age", session.client_id), now + 1)
             return
@@ -87,14 +92,15 @@ def apply_bounds(frontend: Frontend, session: Session, bounds: BridgeQueueBounds
         new.move_from(old)
         session.outbox = new
     outbox = session.outbox
-    outbox.messages_max = terms.queue_messages_max if bounds.messages_max is None else bounds.messages_max
-    outbox.bytes_max = terms.queue_bytes_max if bounds.bytes_max is None else bounds.bytes_max
+    messages_max, bytes_max = terms.queue_bounds(session.number > 0)
+    outbox.messages_max = messages_max if bounds.messages_max is None else bounds.messages_max
+    outbox.bytes_max = bytes_max if bounds.bytes_max is None else bounds.bytes_max
     if outbox.dropped_by is None:
         outbox.dropped_by = {}
     if policy is OverflowPolicy.REFUSE:
         frontend.refuse_when_full()
     if bounds.age_us:
-        ageing = QueueAgeLimit(frontend.node.timers, frontend.delivery, frontend.retained)
+        ageing = QueueAgeLimit(frontend.node.timers, frontend.delivery, frontend.retained, frontend.pager)
         frontend.session_timers["age"] = ageing.fire
         ageing.watch(session, now)
 

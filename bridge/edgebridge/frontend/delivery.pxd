@@ -19,7 +19,7 @@ cdef class Delivery:
     cdef bint _is_promised
     cdef readonly long long work
     cdef long long _work_since_release
-    cdef object _retained, _expiry
+    cdef object _retained, _expiry, _pager
     @cython.locals(copy=Copy)
     cpdef deliver(self, Publication publication, tuple copies, now, PublishEncoder encoding=*)
     cpdef deliver_promised(self, Publication publication, tuple copies, now)

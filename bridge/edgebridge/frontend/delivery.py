@@ -6,6 +6,7 @@ from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.encoding import PublishEncoder
 from edgebridge.frontend.handlers.ack import UNKNOWN_PACKET_ID, send_ack
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE, QueueExpiry
 from edgebridge.session.inflight import QueueEntry, new_queue_entry
@@ -26,12 +27,18 @@ class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
 
     def __init__(
-        self, ledger: Ledger, session_journal: SessionJournal, retained: RetainedStore, expiry: QueueExpiry
+        self,
+        ledger: Ledger,
+        session_journal: SessionJournal,
+        retained: RetainedStore,
+        expiry: QueueExpiry,
+        pager: QueuePager,
     ) -> None:
         self._ledger = ledger
         self._journal = session_journal
         self._retained = retained
         self._expiry = expiry
+        self._pager = pager
         self._durable_copies: list[tuple[Session, QueueEntry]] = []  # copies of the publication that is being delivered
         self._is_promised = False  # to the publisher of what is being delivered, by another gateway
         self._work_since_release = 0  # of `work`, what properties took since `release` was called
@@ -149,12 +156,16 @@ class Delivery:
             self.discard(session, superseded, Cause.SUPERSEDED, now)
         while (oldest := outbox.make_room(entry)) is not None:
             self.discard(session, oldest, outbox.cause, now)
+        if outbox.pages and outbox.policy is not OverflowPolicy.DROP_NEWEST:
+            self._pager.make_room(session, entry.publication.held_bytes(), now)
         may_exceed = (
             session.connection is not None or outbox.policy is OverflowPolicy.REFUSE
         )  # who is away may stay away
         if outbox.enqueue(entry, self._is_promised and may_exceed):
             if entry.publication.expires_at is not None:
                 self._expiry.watch(session, entry.publication.expires_at, now)
+            if session.number:
+                self._pager.queued(session, now)
             return True
         self._drop(entry.publication, session, entry.text, entry.qos, Cause.QUEUE_FULL, now)
         return False
@@ -181,7 +192,7 @@ class Delivery:
         outbox = session.outbox
         age_us, aged = outbox.age_us, 0
         while (
-            outbox
+            (outbox.is_ready() or (outbox.pages and self._pager.prepare(session)))
             and self._has_room(session, connection)
             and session.inflight.held_bytes < outbox.bytes_max
             and self._work_since_release < WORK_AT_ONCE
@@ -200,6 +211,8 @@ class Delivery:
                 self._journal.settled(session, entry, now)
             else:
                 self._transmit_queued(session, connection, entry, now)
+        if outbox.pages:
+            self._pager.prepare(session)
         if self._work_since_release >= WORK_AT_ONCE and not connection.closing:
             connection.is_deferred = True
             if not connection.is_dirty:  # whoever takes its output schedules the rest for another turn
@@ -372,7 +385,7 @@ class Delivery:
         """The session ended: what waited in it is given up."""
         for entry in [*session.inflight, *session.outbox]:
             self._drop(entry.publication, session, entry.text, entry.qos, Cause.SESSION_ENDED, now)
-        session.outbox.clear()
+        self._pager.session_ended(session, session.outbox.clear(), now)
 
     def transfer(self, session: Session, entry: QueueEntry, copy: Copy, now: Instant) -> None:
         """*entry*, taken out of *session*, is for the reader of *copy*: in the accounts one copy ends, one begins."""

@@ -12,7 +12,7 @@ from edgebroker.node.ledger cimport Ledger
 
 
 cdef class Frontend:
-    cdef public object options, host
+    cdef public object options, host, pager, expiry
     cdef public dict session_timers
     cdef dict _on
     cdef long long _buffers_sent

@@ -48,6 +48,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Instant
+from edgebroker.limits import QUEUED_BYTES_MAX
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
@@ -97,6 +98,8 @@ class Frontend:
         self.retained = parts.retained
         self.fan_out_cache = parts.fan_out_cache
         self.journal = parts.session_journal
+        self.pager = parts.pager
+        self.expiry = parts.expiry
         self.delivery = parts.delivery
         self.events = parts.events
         self.publish_handler = parts.publish_handler
@@ -145,7 +148,7 @@ class Frontend:
             "will": self.connect_handler.publish_delayed_will,
             "session": self.connect_handler.expire_session,
             "share": parts.shared_subscriptions.member_disconnected,
-            "expire": parts.expiry.fire,
+            "expire": self.expiry.fire,
         }
         """What is due for sessions, by the name of the timer; `Ageing` where messages may wait only so long."""
         self._buffers_sent = 0
@@ -283,6 +286,8 @@ class Frontend:
                         self.session_timers[what](session, now)
                 case ("commit",):
                     self.host.disk_work_due()
+                case ("page",):
+                    self.pager.fire(now)
                 case ("overlay",) if self.federation is not None:
                     self.federation.fire(now)
                 case ("restate",):
@@ -306,6 +311,7 @@ class Frontend:
     def synced(self, work: DiskWork, now: Instant) -> None:
         """The disk has done *work*: who waited for it goes on."""
         self.journal.work_done(work, now)
+        self._page_work_done(now)
         waiting, self.journal.unblocked = self.journal.unblocked, []
         for connection in waiting:
             self._mark_dirty(connection)
@@ -317,6 +323,21 @@ class Frontend:
         """The disk has not done *work*: who waited for it is sent away, told so if its version can hear it (P1)."""
         for connection in self.journal.work_failed(work, reason, now):
             self.disconnector.disconnect(connection, ReasonCode.QUOTA_EXCEEDED, f"the disk takes nothing: {reason}")
+        self._page_work_done(now)
+
+    def _page_work_done(self, now: Instant) -> None:
+        """Messages of some sessions are in memory again: they are sent, and watched as those that are queued."""
+        for session in self.pager.collect(now):
+            outbox = session.outbox
+            if outbox.expiring:
+                self.expiry.watch(session, now, now)
+            if outbox.age_us:
+                self.node.timers.set(("age", session.client_id), now + 1)
+            if session.replays is not None:
+                self.subscribe_handler.replay.paged_in(session)
+            self.delivery.release(session, now)
+        if self.options.queued_bytes_max is None:
+            self.connect_handler.queued.bytes_max = max(QUEUED_BYTES_MAX, self.pager.bytes_max)
 
     def redirect_clients(self, redirect: Redirect | None) -> int:
         """Send all clients elsewhere, who are here and who come; None: nobody any more. Returns how many went."""

@@ -140,7 +140,17 @@ class FrontendOptions:
     """(pattern with `*` and `?` for a client identifier, what is promised); the first that fits counts."""
     queue_full: OverflowPolicy = OverflowPolicy.DROP_NEWEST
     queued_messages_max: int = limits.QUEUED_MESSAGES_MAX
-    queued_bytes_max: int = limits.QUEUED_BYTES_MAX
+    queued_bytes_max: int | None = None
+    """The same in bytes; None: a quarter of what is free on the disk."""
+
+    def queue_bounds(self, is_durable: bool) -> tuple[int, int]:
+        """Return how many messages, and of how many bytes, may wait for a client. What is in memory alone gets less."""
+        if is_durable:
+            return self.queue_messages_max, self.queue_bytes_max
+        return (
+            min(self.queue_messages_max, limits.MEMORY_QUEUE_MESSAGES_MAX),
+            min(self.queue_bytes_max, limits.MEMORY_QUEUE_BYTES_MAX),
+        )
 
     def expiry_s(self, connect: Connect) -> int:
         """How long a session outlives its connection; version 5 clients ask for it, at most they get what we grant."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.session import Session
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 
@@ -25,10 +27,11 @@ class QueueExpiry:
     What is sent is looked at anyway, so nothing that has expired ever is.
     """
 
-    def __init__(self, timers: TimerQueue, ledger: Ledger, session_journal: SessionJournal) -> None:
+    def __init__(self, timers: TimerQueue, ledger: Ledger, session_journal: SessionJournal, pager: QueuePager) -> None:
         self._timers = timers
         self._ledger = ledger
         self._journal = session_journal
+        self._pager = pager
 
     def watch(self, session: Session, at: Instant, now: Instant) -> None:
         """A message that waits in *session* expires *at* that instant."""
@@ -42,6 +45,8 @@ class QueueExpiry:
         outbox.next_expiry_check_at = 0
         if not outbox.expiring:
             return
+        for page in [page for page in outbox.pages if page.has_expired(now)]:
+            self._pager.give_up(session, page, Cause.NONE, now)
         expired = outbox.dequeue_expired(now, CHECKS_AT_ONCE)
         for entry in expired:
             self._ledger.expire(now, entry.publication, session.client_id, entry.text, entry.qos)

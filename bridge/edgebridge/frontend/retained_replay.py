@@ -253,6 +253,13 @@ class RetainedReplay:
             if done.remote_messages is None:
                 self.record_pending(done.subscription.receiver, done.subscription.text, False, now)
 
+    def paged_in(self, session: Session) -> None:
+        """Note what is retained among the messages that were read from the disk: it is not sent twice."""
+        sent_topics = _sent_topics(session)
+        if sent_topics is not None:
+            publications = [entry.publication for entry in session.outbox.before_pages()]
+            sent_topics.update([one.topic for one in publications if self._retained.holds(one)])
+
     def can_resume(self, session: Session) -> bool:
         """Whether another turn would do something for what waits."""
         return bool(session.replays) and (_is_scanning(session) or self.has_room(session))
@@ -263,6 +270,7 @@ class RetainedReplay:
         return (
             connection is not None
             and not connection.closing
+            and not (outbox.pages and _sent_topics(session) is not None)  # what is retained may be in a page
             and 2 * connection.out_bytes < connection.out_bytes_max
             and 2 * len(outbox) < outbox.messages_max
             and 2 * outbox.held_bytes < outbox.bytes_max

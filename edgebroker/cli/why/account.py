@@ -29,6 +29,7 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.BUDGET_SPENT: "it had QoS 0, and the bytes of the day for this link were spent",
     Cause.TOO_OLD: "it waited longer than messages for its reader may",
     Cause.THINNED: "its reader's queue was full, and of each topic every second message that waited had to go",
+    Cause.DAMAGED: "it waited in a part of its reader's queue that is on the disk, and that file could not be read",
 }
 
 

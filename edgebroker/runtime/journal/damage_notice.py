@@ -42,6 +42,10 @@ class DamageNotice:
             except FileUnusable as error:
                 self.failure = str(error)
 
+    def add(self, found: Iterable[str]) -> None:
+        """Adds what was found since. What was acknowledged stays so."""
+        self.record([*self._read()[1], *found])
+
     def unacknowledged(self) -> list[str]:
         """Returns what a running gateway warns of. Reads the file only if there was something when it started."""
         if self._lines and not self.failure:

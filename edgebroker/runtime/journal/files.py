@@ -24,6 +24,7 @@ from edgebroker.errors import JournalInUse
 from edgebroker.instants import Duration
 from edgebroker.limits import JOURNAL_SEGMENT_BYTES_MAX, KIB
 from edgebroker.storage.journal.format import CONTROL_FILE, FRAMES_AT, PAGE_BYTES
+from edgebroker.storage.journal.page_files import page_number
 from edgebroker.storage.journal.segments import SUFFIX
 from edgebroker.storage.journal.work import (
     QUARANTINE,
@@ -31,6 +32,7 @@ from edgebroker.storage.journal.work import (
     DiskWork,
     Fill,
     Operation,
+    Read,
     Remove,
     SetAside,
     Sync,
@@ -193,6 +195,11 @@ class JournalFiles:
         """Returns the names of the segments. Raises OSError."""
         return sorted(entry.name for entry in self.path.iterdir() if entry.name.endswith(SUFFIX) and entry.is_file())
 
+    def page_sizes(self) -> dict[int, int]:
+        """Returns the number of each page file, and its size. Raises OSError."""
+        numbers = {entry: page_number(entry.name) for entry in self.path.iterdir()}
+        return {number: entry.stat().st_size for entry, number in numbers.items() if number is not None}
+
     def head(self, name: str) -> bytes:
         """Returns the first bytes of a segment. Raises OSError."""
         with (self.path / name).open("rb") as file:
@@ -232,11 +239,18 @@ class JournalFiles:
         if not reason:
             for operation in work.operations:
                 try:
-                    self._perform(operation)
+                    if isinstance(operation, Read):
+                        work.read_data.append(self.read(operation.name))
+                    else:
+                        self._perform(operation)
                 except OSError as error:
                     reason = error.strerror or type(error).__name__
                     break
         reason = reason or self._check_place() or self._lost_segment(work)
+        if work.purpose is WorkPurpose.PAGE:  # thousands of files may be pages, and each is written once
+            for operation in work.operations:
+                if isinstance(operation, Create):
+                    self._close_file(operation.name)
         self.measure_free_space()
         return reason
 

@@ -52,6 +52,7 @@ class JournalWorker:
             report = self.recovery_report
             self.damage_notice.record(() if report is None else map(str, report.damage))
             self.wear = CardWear(path, card)
+            page_sizes = self.files.page_sizes()
         except BaseException:
             self.files.close()
             raise
@@ -59,6 +60,7 @@ class JournalWorker:
         self.journal = Journal(
             store, options, self.recovery_report, skip=int.from_bytes(os.urandom(SKIP_BITS // 8), "big")
         )
+        self.journal.pages.found = page_sizes
         self.files.measure_free_space()
         self.journal.space.disk_bytes = self.files.free_bytes
         self._thread = ThreadPoolExecutor(1, "journal")
@@ -241,6 +243,7 @@ class Store:
 
             unix_s = (now + frontend.journal.clock_offset) // SECOND
             yield from restore_blocks(file, frontend.connect_handler.blocked, unix_s, now)
+        yield from self._note_page_damage()
         if reason := self.worker.run_due(now):
             yield f"the journal cannot be written: {reason}"
         self._frontend = frontend
@@ -255,6 +258,13 @@ class Store:
                 yield f"the journal was damaged at an earlier start, and nobody has acknowledged it: {place}"
         if notice.failure:
             yield f"the next start will not know of this damage: {notice.failure}"
+
+    def _note_page_damage(self) -> list[str]:
+        """Keeps what became known of damaged page files, and returns it in words."""
+        found, self.journal.pages.damage = self.journal.pages.damage, []
+        if found:
+            self.worker.damage_notice.add(found)
+        return [f"the journal is damaged: {place}" for place in found]
 
     def damage_warnings(self) -> Iterator[str]:
         """Yields a line for each damaged place that no operator has acknowledged, for `/health`."""
@@ -287,5 +297,6 @@ class Store:
             frontend.disk_failed(work, reason, clock())
         else:
             frontend.synced(work, clock())
+        self._note_page_damage()
         self.worker.record_wear(clock())
         self._on_done()

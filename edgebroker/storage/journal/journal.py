@@ -35,6 +35,7 @@ from edgebroker.storage.journal.format import (
     salt_of,
 )
 from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.page_files import PageFiles
 from edgebroker.storage.journal.recovery_report import JournalSegment, RecoveryReport
 from edgebroker.storage.journal.segments import Segments
 from edgebroker.storage.journal.work import DiskWork, Operation, Sync, SyncControl, WorkPurpose, Write, WriteControl
@@ -261,6 +262,8 @@ class Journal:
         """The number of failed works of this run."""
         self.segments = Segments(options.segment_bytes, options.free_max, report, skip)
         self.space = SpaceBudget(options, self.segments)
+        self.pages = PageFiles(store)
+        self._was_page_work = False  # the last work was about pages: records that are due go first now
         self._batch_records = options.batch_records
         self._batch_bytes = options.batch_bytes
         self._waiting: list[bytes] = []
@@ -338,6 +341,8 @@ class Journal:
         if self._work is not None or self.is_closed:
             return None
         deadline = min(self.commit_by, self._maintenance_at) if self._needs_maintenance else self.commit_by
+        if self.pages.is_due(self.durable_lsn):
+            deadline = 0
         if self._is_broken and deadline < self._retry_at:
             deadline = self._retry_at
         return None if deadline >= NEVER else deadline
@@ -351,6 +356,11 @@ class Journal:
         if self._work is not None or self.is_closed or (self._is_broken and now < self._retry_at):
             return None
         work = None
+        if self.pages.is_due(self.durable_lsn) and (now < self.commit_by or not self._was_page_work):
+            self._was_page_work = True
+            self._work = self.pages.next_work(self.durable_lsn)
+            return self._work
+        self._was_page_work = False
         if self._needs_maintenance and (
             now >= self._maintenance_at or (self._is_broken and not self.segments.is_held_up)
         ):
@@ -365,6 +375,8 @@ class Journal:
         self._end(work)
         if work.purpose is WorkPurpose.BATCH:
             self._batch_done(work, now)
+        elif work.purpose is WorkPurpose.PAGE:
+            self.pages.done(work)
         else:
             if work.purpose is WorkPurpose.ROOM:
                 self.segments.room_made()
@@ -389,6 +401,9 @@ class Journal:
             self.segments.tidy_failed()
             self.warning = f"files that are not needed cannot be removed: {reason}"
             self._maintenance_at = now + ROOM_RETRY_US
+        elif work.purpose is WorkPurpose.PAGE:
+            self.pages.failed(reason, self.lsn)
+            self.warning = f"a part of a queue cannot be moved to the disk or back: {reason}"
         else:
             self._batch_failed(reason, now)
 
@@ -397,6 +412,7 @@ class Journal:
         `is_closed`.
         """
         self._is_closing = True
+        self.pages.close()
         self._continue_closing(now)
 
     @property

@@ -10,6 +10,9 @@ from edgebroker.limits import (
     JOURNAL_BYTES_MAX,
     JOURNAL_ENOUGH_BYTES,
     JOURNAL_ENOUGH_RECORDS,
+    JOURNAL_PAGE_BYTES,
+    JOURNAL_PAGE_MESSAGES,
+    JOURNAL_PAGE_MESSAGES_MAX,
     JOURNAL_SEGMENT_BYTES,
     JOURNAL_SEGMENT_BYTES_MAX,
 )
@@ -44,6 +47,10 @@ class JournalOptions:
     """
     free_max: int = 4
     """Free segments that are kept for reuse; more are removed."""
+    page_messages: int = JOURNAL_PAGE_MESSAGES
+    """Messages of a queue that are moved to a page file, or back into memory, together."""
+    page_bytes: int = JOURNAL_PAGE_BYTES
+    """The same in bytes of their payloads, topics and properties; a page ends with the message that reaches it."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes % PAGE_BYTES or not PAGE_BYTES < self.segment_bytes <= JOURNAL_SEGMENT_BYTES_MAX:
@@ -53,6 +60,8 @@ class JournalOptions:
             )
         if self.commit_us < 0 or self.batch_records < 1 or self.batch_bytes < 1 or self.snapshot_factor < 1:
             raise ValueError("times are 0 or more, batches and the snapshot factor 1 or more")
+        if not 1 <= self.page_messages <= JOURNAL_PAGE_MESSAGES_MAX or self.page_bytes < 1:
+            raise ValueError(f"a page has 1 to {JOURNAL_PAGE_MESSAGES_MAX} messages and at least one byte")
         if self.bytes_max < 4 * self.segment_bytes:
             raise ValueError(f"bytes_max is {self.bytes_max}; a journal needs 4 segments of {self.segment_bytes}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
 
@@ -44,6 +45,13 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """Read the file *name* whole, and append its bytes to `DiskWork.read_data`. A missing file is a failure."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SyncFolder:
     """Wait until the entries of the folder are on the disk."""
 
@@ -77,7 +85,7 @@ class SyncControl:
     """Wait until the control file is on the disk, its name too. A failure does not fail the work."""
 
 
-Operation: TypeAlias = Create | Fill | Write | Sync | SyncFolder | SetAside | Remove | WriteControl | SyncControl
+Operation: TypeAlias = Create | Fill | Write | Sync | Read | SyncFolder | SetAside | Remove | WriteControl | SyncControl
 
 
 class WorkPurpose(Enum):
@@ -89,6 +97,8 @@ class WorkPurpose(Enum):
     """Allocates a part of the next segment, before it is needed."""
     TIDY = "tidy"
     """Removes or moves files that are not needed any more."""
+    PAGE = "page"
+    """Writes, reads or removes page files. It concerns no record."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,3 +111,5 @@ class DiskWork:
     operations: tuple[Operation, ...]
     upto: int = 0
     """BATCH: the last LSN that is on disk when it is done."""
+    read_data: list[bytes] = field(default_factory=list)
+    """What its `Read` operations have read, in their order; whoever carries it out appends it."""

@@ -146,7 +146,8 @@ def disordered(
 def unaccounted(broker: SimulatedBroker, participants: list[Participant]) -> Iterator[str]:
     """P7: the open copies of the ledger are exactly those in queues; all others have one fate with a valid cause."""
     ledger, frontend = broker.ledger, broker.frontend
-    waiting = sum(len(one.inflight) + len(one.outbox) for one in frontend.connect_handler.sessions.values())
+    sessions = frontend.connect_handler.sessions.values()
+    waiting = sum(len(one.inflight) + len(one.outbox) for one in sessions) + frontend.pager.given_up_messages
     unwritten = sum(connection.out_messages for connection in frontend.connections.values())
     if ledger.queued != waiting + unwritten:
         yield f"{ledger.queued} copies are open in the ledger, {waiting} wait and {unwritten} are unwritten"

@@ -15,10 +15,12 @@ from typing import Final, TypeAlias
 
 from edgebroker.instants import Duration
 from edgebroker.storage.journal.format import CONTROL_FILE, FRAMES_AT, SECTOR_BYTES
+from edgebroker.storage.journal.page_files import page_number
 from edgebroker.storage.journal.work import (
     Create,
     Fill,
     Operation,
+    Read,
     Remove,
     SetAside,
     Sync,
@@ -109,9 +111,12 @@ class Disk:
         """Return the duration of *operation*: syncs take time, all others only change the cache."""
         return self.random.randint(*self.sync_us) if isinstance(operation, _SYNCS) else 0
 
-    def do(self, operation: Operation) -> None:
-        """Execute one operation. Raises DiskFailed."""
+    def do(self, operation: Operation, read_data: list[bytes] | None = None) -> None:
+        """Execute one operation; what it reads is appended to *read_data*. Raises DiskFailed."""
         match operation:
+            case Read(name):
+                if read_data is not None:
+                    read_data.append(bytes(self._file(name).cache))
             case Create(name):
                 self.files[name] = DiskFile()
             case Fill(name, offset, size):
@@ -191,7 +196,12 @@ class Disk:
 
     def names(self) -> list[str]:
         """Return the names of the segments."""
-        return sorted(name for name in self.files if name != CONTROL_FILE)
+        return sorted(name for name in self.files if name != CONTROL_FILE and page_number(name) is None)
+
+    def page_sizes(self) -> dict[int, int]:
+        """Return the number of each page file, and its size."""
+        numbers = {name: page_number(name) for name in self.files}
+        return {number: len(self.files[name].cache) for name, number in numbers.items() if number is not None}
 
     def head(self, name: str) -> bytes:
         """Return the first bytes of a file."""

@@ -47,7 +47,9 @@ class SimulatedStore:
         stored.finish()
         # If no file has an intact header, the journal has no name: a new one begins, as on a gateway.
         store = (report and report.store) or self._simulation.random.randbytes(STORE_BYTES)
-        return Journal(store, self._options, report), stored
+        journal = Journal(store, self._options, report)
+        journal.pages.found = self.disk.page_sizes()
+        return journal, stored
 
     def serve(self, frontend: Frontend, stored: JournalState) -> None:
         """Give *stored*, what the disk holds, to *frontend*."""
@@ -81,7 +83,7 @@ class SimulatedStore:
             if run != self._run:
                 return
             try:
-                self.disk.do(operation)
+                self.disk.do(operation, work.read_data)
             except DiskFailed as error:
                 self._end(frontend, work, str(error), on_done)
             else:

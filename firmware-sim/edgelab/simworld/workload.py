@@ -4,19 +4,20 @@ one run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import DIALECTS
 from edgebroker.instants import MILLISECOND, SECOND, Duration
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.checkers import disordered, doubled, missed, unaccounted, unwanted
 from edgelab.simworld.conditions import LineConditions, anywhere
 from edgelab.simworld.participant import Participant
 from edgelab.simworld.simulation import Simulation
-from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.store import OPTIONS, SimulatedStore
 
 STEADY: Final = 3
 """Devices that keep their sessions and their subscriptions: the messages they must receive are known exactly."""
@@ -69,13 +70,15 @@ class Workload:
         log: DeliveryLog | None = None,
         is_stored: bool = False,
         disk_fails: float = 0.0,
+        page_messages: int = JOURNAL_PAGE_MESSAGES,
     ) -> None:
         """*is_stored*: the broker has a disk and its power is cut now and then; *disk_fails*: the probability that a
-        sync fails.
+        sync fails; *page_messages*: of queues, which are moved to the disk together.
         """
         self.simulation = Simulation(seed)
         self._disk_fails = disk_fails
-        store = SimulatedStore(self.simulation) if is_stored else None
+        journal_options = replace(OPTIONS, page_messages=page_messages)
+        store = SimulatedStore(self.simulation, journal_options) if is_stored else None
         if store is not None:
             store.disk.sync_fails, store.disk.write_fails = disk_fails, disk_fails / 4
         self.broker = SimulatedBroker(self.simulation, options, log, store=store)

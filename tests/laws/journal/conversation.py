@@ -13,7 +13,9 @@ from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.durability import MEMORY, batched
 from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.journal.page_records import read_page
 from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.session import Session
 from edgebridge.wire.dialect import V5, V311
 from edgebridge.wire.packets import (
     Connect,
@@ -34,13 +36,17 @@ from edgebroker.limits import KIB, MIB
 from edgebroker.names import ClientId
 from edgebroker.publication import Publication
 from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.page_files import decode_page, page_name
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.disk import Disk
 from edgelab.simworld.simulation import Simulation
 from edgelab.simworld.store import SimulatedStore
 
 TOPICS = ("a/1", "a/2", "b", "c/d")
 FILTERS = ("a/#", "a/1", "b", "#", "$share/g/a/#", "$share/g/b", "$share/h/#", "$filter/x>3/a/#")
+UNSHARED = tuple(text for text in FILTERS if not text.startswith("$share"))
+PAGED_POLICIES = (OverflowPolicy.DROP_NEWEST, OverflowPolicy.DROP_OLDEST, OverflowPolicy.REFUSE)
 PAYLOADS = (b"", b'{"x":2}', b'{"x":9}', b"x" * 300)
 NAMES = ("one", "two", "batched", "old", "memory")
 
@@ -52,14 +58,18 @@ class Conversation:
         self.chance = chance = Random(seed)
         self.simulation = Simulation(seed)
         options = JournalOptions(
-            segment_bytes=16 * KIB, snapshot_min_bytes=chance.choice((16 * KIB, MIB)), bytes_max=64 * MIB
+            segment_bytes=16 * KIB,
+            snapshot_min_bytes=chance.choice((16 * KIB, MIB)),
+            bytes_max=64 * MIB,
+            page_messages=chance.choice((1, 2, 3, 512)),
         )
         self.frontend_options = FrontendOptions(
             queue_messages_max=chance.choice((5, 1_000)),
             inflight_max=chance.choice((2, 10, 100)),
-            queue_full=chance.choice(list(OverflowPolicy)),
+            queue_full=chance.choice([*OverflowPolicy, *PAGED_POLICIES]),
             durability_by_client=(("memory", MEMORY), ("batched", batched(50))),
         )
+        self._filters = chance.choice((FILTERS, UNSHARED))  # what waits for a group is never in a page
         self.store = SimulatedStore(self.simulation, options)
         self.broker = SimulatedBroker(self.simulation, self.frontend_options, store=self.store)
         self._clients = {name: SimulatedClient(name, self.broker) for name in NAMES}
@@ -106,6 +116,8 @@ class Conversation:
         """One thing that one of them does."""
         chance, name = self.chance, self.chance.choice(NAMES)
         client, lot = self._clients[name], self.chance.random()
+        if not client.is_connected and chance.random() < 0.6:
+            return  # it is away for a while, and its queue becomes long
         if not client.is_connected or lot < 0.02:
             self._connect(client)
         elif lot < 0.40:
@@ -116,7 +128,7 @@ class Conversation:
                 client.send(owes.popleft() if chance.random() < 0.8 else owes.pop())
         elif lot < 0.93:
             own = {Property.SUBSCRIPTION_IDENTIFIER: [chance.randrange(1, 300)]} if client.dialect is V5 else {}
-            texts = chance.sample(FILTERS, 2)
+            texts = chance.sample(self._filters, 2)
             wanted = [SubscriptionOption(text, chance.randrange(3), False, client.dialect is V5) for text in texts]
             client.send(Subscribe(60_000, wanted, own if chance.random() < 0.5 else {}))
         elif lot < 0.95:
@@ -170,8 +182,8 @@ class Conversation:
         self.broker.frontend.recovery.begin_snapshot_if_due(self.simulation.now)
 
 
-def known(frontend: Frontend, now: Instant) -> dict[tuple[str, str], Any]:
-    """What *frontend* knows at *now* that is to outlive it."""
+def known(frontend: Frontend, now: Instant, disk: Disk) -> dict[tuple[str, str], Any]:
+    """What *frontend* knows at *now* that is to outlive it, in memory or in page files on *disk*."""
     clock, found = frontend.journal.clock_offset, dict[tuple[str, str], Any]()
     for session in frontend.connect_handler.sessions.values():
         if session.number:
@@ -181,13 +193,30 @@ def known(frontend: Frontend, now: Instant) -> dict[tuple[str, str], Any]:
                 "received": sorted(session.received),
                 "asked": session.subscription_records,
                 "in flight": [_copy(entry, clock) for entry in session.inflight],
-                "waiting": [_copy(entry, clock) for entry in session.outbox],
+                "waiting": [_copy(entry, clock) for entry in _waiting(frontend, session, disk)],
             }
     for topic in frontend.retained.topics():
         publication = frontend.retained.find(topic)
         if publication is not None and not topic.startswith("$SYS/") and not publication.has_expired(now):
             found["retained", topic] = _said(publication, clock)
     return found
+
+
+def _waiting(frontend: Frontend, session: Session, disk: Disk) -> Iterator[QueueEntry]:
+    """The queue of *session*, wherever its parts are."""
+    journal = frontend.journal.storage
+    assert journal is not None
+    yield from session.outbox.before_pages()
+    for page in session.outbox.pages:
+        entries = page.entries
+        if entries is None:
+            records = decode_page(journal.store, page.number, disk.read(page_name(page.number)))
+            entries = read_page(records, frontend.journal.clock_offset)
+            for number, entry in enumerate(entries, page.first):
+                entry.number = number
+        assert len(entries) == page.count
+        yield from entries
+    yield from session.outbox.behind_pages()
 
 
 def _copy(entry: QueueEntry, clock: int) -> tuple[Any, ...]:

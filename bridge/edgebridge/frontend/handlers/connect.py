@@ -38,7 +38,7 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.user_properties import BRIDGE_PROPERTY
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
-from edgebroker.limits import OUT_ALIASES_MAX
+from edgebroker.limits import OUT_ALIASES_MAX, QUEUED_BYTES_MAX
 from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval
@@ -199,7 +199,7 @@ class ConnectHandler:
         self.blocked: dict[str, Ban] = {}
         """Clients that an operator keeps out; the world takes them out of it."""
         self.sessions: dict[ClientId, Session] = {}
-        self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max)
+        self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max or QUEUED_BYTES_MAX)
         """What waits in all queues together."""
         self._host = host
         self.events, self.counters = events, ClientCounters()
@@ -291,6 +291,9 @@ class ConnectHandler:
             self._journal.begin_session(session, durability, now)
         else:
             resume_session(self._journal, session, durability, now)
+        if connection.listener_context.verdict is None:  # a bridge of this gateway has bounds of its own
+            is_durable = session.number > 0
+            session.outbox.messages_max, session.outbox.bytes_max = self._options.queue_bounds(is_durable)
         if connection.is_v5:
             is_kept = self._journal.storage is not None and (session.number or not session.expiry_s)
             promised = durability if is_kept else MEMORY

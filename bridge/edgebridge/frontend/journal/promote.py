@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.durability import Durability
-from edgebridge.session.journal.session_records import ONE, PACKET, SessionRecordKind
+from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.journal.session_records import ONE, PACKET, SessionRecordKind, paged_record
 from edgebridge.session.session import Session
 from edgebroker.instants import Instant
 
@@ -29,7 +32,22 @@ def _promote(session_journal: SessionJournal, session: Session, now: Instant) ->
         session_journal.append(
             PACKET.pack(SessionRecordKind.RECEIVED, session.number, packet_id), session.waits_for_sync, now
         )
-    for entry in [*session.inflight, *session.outbox]:
+    _promote_entries(session_journal, session, [*session.inflight, *session.outbox.before_pages()], now)
+    for page in session.outbox.pages:
+        if page.entries is not None:
+            _promote_entries(session_journal, session, page.entries, now)
+            continue
+        page.first = session.last_copy + 1
+        session.last_copy += page.count
+        record = paged_record(session.number, page, session_journal.clock_offset)
+        session_journal.append(record, session.waits_for_sync, now)
+    _promote_entries(session_journal, session, session.outbox.behind_pages(), now)
+
+
+def _promote_entries(
+    session_journal: SessionJournal, session: Session, entries: Iterable[QueueEntry], now: Instant
+) -> None:
+    for entry in entries:
         session.last_copy += 1
         entry.number = session.last_copy
         session_journal.published(entry.publication, [(session, entry)], now)

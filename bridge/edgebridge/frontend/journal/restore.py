@@ -13,7 +13,7 @@ from edgebridge.frontend.handlers.authorization import Authorizer
 from edgebridge.frontend.handlers.connect import ConnectHandler
 from edgebridge.frontend.handlers.subscribe import SubscribeHandler
 from edgebridge.frontend.journal.promote import resume_session
-from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.session.acl import Acl, AclRule, read_rule
 from edgebridge.session.durability import Durability
 from edgebridge.session.inflight import QueueEntry
@@ -25,6 +25,7 @@ from edgebridge.session.journal.session_records import (
     copy_record,
     gone_record,
     message_record,
+    paged_record,
     retained_record,
     session_record,
 )
@@ -37,6 +38,7 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
+from edgebroker.storage.journal.page_files import PAGE_MISSING
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
@@ -68,14 +70,15 @@ class StateRecovery:
     def __init__(
         self,
         node: Node,
-        session_journal: SessionJournal,
         connect_handler: ConnectHandler,
         authorizer: Authorizer,
         subscribe_handler: SubscribeHandler,
         retained: RetainedStore,
+        pager: QueuePager,
     ) -> None:
         self._node = node
-        self._journal = session_journal
+        self._pager = pager
+        self._journal = pager.journal
         self._connect_handler = connect_handler
         self._authorizer = authorizer
         self._subscribe_handler = subscribe_handler
@@ -105,6 +108,7 @@ class StateRecovery:
     def restore(self, stored: JournalState, now: Instant) -> None:
         """Take back what *stored* says. To be called after `begin`, before anything else happens."""
         self._journal.last_session = stored.last_session
+        self._pager.last_page = stored.last_page
         for publication in stored.retained.values():
             publication.accepted_at -= self._journal.clock_offset
             publication.expires_at = self._instant(publication.expires_at)
@@ -123,6 +127,7 @@ class StateRecovery:
             for entry in () if ledger.log is None else [*session.inflight, *session.outbox]:
                 publication = entry.publication
                 ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
+        self._pager.remove_unnamed()
 
     def _restore_session(self, kept: StoredSession, take_up: RestoreCopy, now: Instant) -> None:
         # Whose client was connected when the records end lost its connection then, which is now.
@@ -141,6 +146,7 @@ class StateRecovery:
                 self._subscribe_handler.restore(session, asked, now)
             except EdgebrokerError as error:
                 self.problems.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
+        self._restore_pages(kept, session, now)
         requeue_copies(kept.copies, session, self._journal.clock_offset, take_up)
         timers = self._node.timers
         if session.outbox.expiring:
@@ -149,6 +155,24 @@ class StateRecovery:
         if session.will is not None:
             delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0)
             timers.set(("will", session.client_id), gone_at + min(delay_s, kept.expiry_s) * SECOND)
+
+    def _restore_pages(self, kept: StoredSession, session: Session, now: Instant) -> None:
+        """Let the pages of *kept* be a part of its queue. Those whose files are missing are lost, and reported."""
+        assert self._journal.storage is not None
+        pages, offset = self._journal.storage.pages, self._journal.clock_offset
+        missing = []
+        for page in sorted(kept.pages.values(), key=lambda page: page.first):
+            page.accepted_at -= offset
+            page.newest_at -= offset
+            page.expires_at = self._instant(page.expires_at)
+            session.last_copy = max(session.last_copy, page.first + page.count - 1)
+            pages.bytes += page.file_bytes
+            session.outbox.add_page(page)
+            self._node.ledger.matched += page.count
+            if pages.found.pop(page.number, 0) < page.file_bytes:
+                missing.append(page)
+        for page in missing:
+            self._pager.lose(session, page, PAGE_MISSING, now)
 
     def _rules(self, kept: StoredSession) -> Iterator[AclRule]:
         """What the client's token allowed. A rule that cannot be read any more allows nothing."""
@@ -206,7 +230,8 @@ class StateRecovery:
         for session in self._connect_handler.sessions.values():
             if session.number:
                 inflight, outbox = session.inflight, session.outbox
-                octets += inflight.held_bytes + outbox.held_bytes + COPY_BYTES * (len(inflight) + len(outbox))
+                in_memory = len(inflight) + len(outbox) - outbox.paged_messages
+                octets += inflight.held_bytes + outbox.held_bytes - outbox.paged_bytes + COPY_BYTES * in_memory
                 octets += SESSION_BYTES * (1 + len(session.subscription_records))
         links = () if self.federation is None else self.federation.links
         return octets + sum([link.outbox.waiting_bytes for link in links])
@@ -243,6 +268,9 @@ class StateRecovery:
             for entry in [*session.inflight, *session.outbox]:
                 if session.number and entry.number:
                     yield self._copy(session, entry, begun)
+            for page in list(session.outbox.pages):
+                if session.number and page.entries is None and page in session.outbox.pages:
+                    yield paged_record(session.number, page, self._journal.clock_offset)
             if session.number and session.connection is None:
                 yield gone_record(session, session.disconnected_at + self._journal.clock_offset)
         for topic in self._retained.topics():

@@ -256,7 +256,7 @@ class SessionJournal:
             if by < self._settled_by:
                 self._settled_by = by
                 if by < self._commit_due:
-                    self._plan_commit()
+                    self.plan_commit()
         entry.number = 0
 
     def pubrel_received(self, session: Session, packet_id: int, now: Instant) -> None:
@@ -282,6 +282,11 @@ class SessionJournal:
     def append(self, record: bytes, waits: bool, now: Instant) -> int:
         """Take a record of somebody else's; its LSN."""
         self._append(record, waits, SYNC.sync_delay_us, now)
+        return self.next_lsn() - 1
+
+    def append_for(self, session: Session, record: bytes, now: Instant) -> int:
+        """Take a record about *session* for which nobody waits; its LSN."""
+        self._append(record, False, session.sync_delay_us, now)
         return self.next_lsn() - 1
 
     def begin_transaction(self) -> None:
@@ -314,7 +319,7 @@ class SessionJournal:
         assert self.storage is not None
         self._append(bytes((SessionRecordKind.STATED,)), False, SYNC.sync_delay_us, now)
         self.storage.end_snapshot(now)
-        self._plan_commit()
+        self.plan_commit()
 
     # -- who waits ----------------------------------------------------------------------------------------------
 
@@ -347,7 +352,7 @@ class SessionJournal:
         self.append_settled(now)
         work = journal.next_work(now)
         if work is None:
-            self._plan_commit()
+            self.plan_commit()
         elif work.upto:
             self._submitted_lsn = work.upto
             self._committed_at = now
@@ -366,14 +371,14 @@ class SessionJournal:
                 self.unblocked.append(connection)
             if connection.barriers:
                 self._blocked.append(connection)
-        self._plan_commit()
+        self.plan_commit()
 
     def work_failed(self, work: DiskWork, reason: str, now: Instant) -> list[Connection]:
         """*work* could not be done. Returns who waits for a promise that cannot be made now: they must go."""
         assert self.storage is not None
         self.storage.failed(work, reason, now)
         self.is_refusing = self.storage.is_refusing
-        self._plan_commit()
+        self.plan_commit()
         if not self.is_refusing:  # it was about room ahead of need, or about old files
             return []
         held, self._blocked = self._blocked, []
@@ -387,7 +392,8 @@ class SessionJournal:
             self._settled = []
             self._settled_by = NEVER
 
-    def _plan_commit(self) -> None:
+    def plan_commit(self) -> None:
+        """Set the timer for the next work of the disk."""
         assert self.storage is not None
         due = self.storage.due()
         if self._settled_by < NEVER and (due is None or self._settled_by < due):
@@ -412,4 +418,4 @@ class SessionJournal:
             by = now + patience_us
             journal.append(record, now, by)
         if by < self._commit_due and not journal.is_busy:
-            self._plan_commit()
+            self.plan_commit()

@@ -198,6 +198,13 @@ class StoredDeliveries:
         if not message.copies and not self.is_in_snapshot:
             self.messages.pop(message.number, None)
 
+    def remove_copies(self, session: int, first: int, count: int) -> None:
+        """Of *session*, the *count* copies from *first* on are on their way no longer."""
+        copies = self._copies.get(session)
+        if copies:
+            for copy in [copy for copy in range(first, first + count) if copy in copies]:
+                self.remove_copy(copies.pop(copy))
+
     # -- records ------------------------------------------------------------------------------------------------
 
     def apply_row(self, first: int, records: list[bytes], at: int) -> int:

@@ -14,13 +14,17 @@ from edgebridge.session.journal.session_records import (
     COPY,
     COPY_OF,
     GONE,
+    LENGTH,
     ONE,
     PACKET,
+    PAGED,
+    PAGED_ROW,
     QOS,
     ROW,
     SENT,
     SESSION,
     SUBSCRIPTION,
+    UNPAGED,
     WILL,
     SessionRecordKind,
     read_bridge_sync,
@@ -98,6 +102,22 @@ def _describe_bridge_sync(flags: int, expiry_s: int) -> dict[str, Any]:
     return {} if state is None else {"bridge_sync": state.name.lower()}
 
 
+def _describe_paged(record: bytes) -> dict[str, Any]:
+    names = ("session", "page", "first", "count", "file_bytes", "held_bytes", "oldest_at", "newest_at", "expiring")
+    rows = PAGED_ROW.iter_unpack(memoryview(record)[PAGED.size :])
+    copies = [{"first": first, "count": count} for first, count in rows]
+    return dict(zip((*names, "expires_at"), PAGED.unpack_from(record)[1:], strict=True)) | {"copies": copies}
+
+
+def _describe_unpaged(record: bytes) -> dict[str, Any]:
+    _, session, page = UNPAGED.unpack_from(record)
+    messages, at = 0, UNPAGED.size
+    while at < len(record):
+        at += LENGTH.size + LENGTH.unpack_from(record, at)[0]
+        messages += 1
+    return {"session": session, "page": page, "messages": messages}
+
+
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
     return lambda record, layout: dict(zip(names, layout.unpack_from(record)[1:], strict=True))
 
@@ -124,6 +144,8 @@ _DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = 
     SessionRecordKind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
     SessionRecordKind.CLOCK: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
+    SessionRecordKind.PAGED: _describe_paged,
+    SessionRecordKind.UNPAGED: _describe_unpaged,
     **dict.fromkeys(
         (SessionRecordKind.STATED, SessionRecordKind.TOGETHER, SessionRecordKind.WHOLE, SessionRecordKind.UNDONE),
         lambda record: {},

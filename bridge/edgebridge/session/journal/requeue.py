@@ -23,6 +23,8 @@ def requeue_copies(
     """
     sent: list[tuple[int, int, QueueEntry]] = []
     known, labels = TextInterner(), dict[str, str]()
+    outbox = session.outbox
+    first_paged = outbox.pages[0].first if outbox.pages else 0
     for number in sorted(copies):
         copy = copies.pop(number)
         message = copy.message
@@ -43,8 +45,10 @@ def requeue_copies(
         if copy.packet_id:
             entry.packet_id = copy.packet_id
             sent.append((copy.sent, number, entry))
+        elif number < first_paged:
+            outbox.restore_head(entry)
         else:
-            session.outbox.restore(entry)
+            outbox.restore(entry)
     sent.sort()
     for _, _, entry in sent:  # [MQTT-4.6.0-1]; what was live may have overtaken what was not
         session.inflight.restore(entry)

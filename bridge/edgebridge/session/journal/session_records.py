@@ -7,7 +7,7 @@ microseconds since 1970 of the stored clock, which never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
@@ -15,6 +15,7 @@ from typing import Final
 
 from edgebridge.session.acl import Acl
 from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.queue.page import QueuePage
 from edgebridge.session.session import BridgeSyncState, Session
 from edgebridge.session.subscription_text import SHARE_PREFIX
 from edgebridge.wire.fields import U32_MAX, write_binary, write_text
@@ -63,6 +64,10 @@ class SessionRecordKind(IntEnum):
     """The run before ended in between: nothing since the last TOGETHER counts."""
     CLOCK_SET = 20
     """The machine knows the time, and did not before: the stored clock was moved, and all that was stored with it."""
+    PAGED = 21
+    """Copies of a session are in a page file."""
+    UNPAGED = 22
+    """A page file is not needed any more. Its copies follow if they are still on their way, as MESSAGE records."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
@@ -83,6 +88,13 @@ U16: Final = Struct(">H")
 COPY_OF: Final = Struct(">BQ")  # kind, number of the message
 ROW: Final = Struct(">IIB")  # of SETTLED: session, first copy, how many
 CLOCK: Final = Struct(">BQ")  # kind, stored clock
+PAGED: Final = Struct(">BIQIIIQQQIQ")
+"""Kind, session, page, first copy, copies, bytes of the file, bytes that they hold, stored clock when the oldest and
+the newest were accepted, how many expire, and when the last of them does (0: some never do). Rows of the copies as they
+were numbered in the journal until then follow."""
+PAGED_ROW: Final = Struct(">II")  # of PAGED: first copy, how many
+UNPAGED: Final = Struct(">BIQ")  # kind, session, page
+LENGTH: Final = Struct(">I")  # of UNPAGED: bytes of the record that follows
 KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of the others take 0.2 MiB at most
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
@@ -236,6 +248,48 @@ def settled_record(copies: list[tuple[int, int]]) -> bytes:
             session, first, count = one, copy, 1
     rows.append(ROW.pack(session, first, count))
     return b"".join(rows)
+
+
+def paged_message_record(publication: Publication, clock: int, session: int, entry: QueueEntry) -> bytes:
+    """MESSAGE with *entry*, the copy for *session*, and the number of the message: for a page file, or UNPAGED."""
+    flags, said = NUMBERED, NUMBER.pack(publication.stored)
+    if publication.expires_at is not None:
+        flags |= EXPIRES
+        said += INSTANT.pack(publication.expires_at + clock)
+    return _message(SessionRecordKind.MESSAGE, publication, flags, clock, said, [_copy(session, entry)])
+
+
+def paged_record(session: int, page: QueuePage, clock: int, copies: Sequence[int] = ()) -> bytes:
+    """PAGED: *copies*, in ascending order, are in *page* from now on; none if it is said again."""
+    expires_at = 0 if page.expires_at is None else page.expires_at + clock
+    head = PAGED.pack(
+        SessionRecordKind.PAGED,
+        session,
+        page.number,
+        page.first,
+        page.count,
+        page.file_bytes,
+        page.held_bytes,
+        page.accepted_at + clock,
+        page.newest_at + clock,
+        page.expiring,
+        expires_at,
+    )
+    rows: list[tuple[int, int]] = []
+    for copy in copies:
+        if rows and rows[-1][0] + rows[-1][1] == copy:
+            rows[-1] = rows[-1][0], rows[-1][1] + 1
+        else:
+            rows.append((copy, 1))
+    return head + b"".join([PAGED_ROW.pack(first, count) for first, count in rows])
+
+
+def unpaged_record(session: int, page: int, messages: Iterable[bytes] = ()) -> bytes:
+    """UNPAGED: the copies of *page* are on their way again as *messages* say, or are given up if there are none."""
+    parts = [UNPAGED.pack(SessionRecordKind.UNPAGED, session, page)]
+    for message in messages:
+        parts += (LENGTH.pack(len(message)), message)
+    return b"".join(parts)
 
 
 def retained_record(publication: Publication, clock: int) -> bytes:

@@ -18,25 +18,31 @@ from edgebridge.session.journal.session_records import (
     CLAIMS,
     CLOCK,
     GONE,
+    LENGTH,
     MESSAGE,
     NO_LOCAL,
     ONE,
     OWED,
+    PAGED,
+    PAGED_ROW,
     QOS,
     RETAIN,
     SESSION,
     SUBSCRIPTION,
+    UNPAGED,
     WILL,
     SessionRecordKind,
     read_bridge_sync,
 )
 from edgebridge.session.journal.text import read_text
+from edgebridge.session.queue.page import QueuePage
 from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import CLOCK_IS_SET_AFTER, NEVER
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES_MAX
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -54,6 +60,8 @@ _SHORTEST_ALONE: Final[dict[int, int]] = {
     SessionRecordKind.CLEARED: 3,
     SessionRecordKind.CLOCK: CLOCK.size,
     SessionRecordKind.CLOCK_SET: CLOCK.size,
+    SessionRecordKind.PAGED: PAGED.size,
+    SessionRecordKind.UNPAGED: UNPAGED.size,
 }
 """Bytes of a record at least. Of those that are shorter 64 KiB hold most, and to find out by an error takes longest."""
 _ALONE: Final = frozenset(bytes((kind,)) for kind in _SHORTEST_ALONE)
@@ -135,6 +143,8 @@ class StoredSession:
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     copies: dict[int, StoredCopy] = field(default_factory=dict)
+    pages: dict[int, QueuePage] = field(default_factory=dict)
+    """Page number -> the page; its instants are those of the stored clock."""
 
 
 class RecordInvalid(Exception):
@@ -152,6 +162,8 @@ class JournalState:
         self.retained: dict[str, Publication] = {}
         self.last_session = 0
         """The highest number of a session that any record knows."""
+        self.last_page = 0
+        """The highest number of a page that any record knows."""
         self._number_of: dict[str, int] = {}
         """Client -> the number of its session: it has one."""
         self._deliveries = StoredDeliveries(self._will_published)
@@ -175,6 +187,8 @@ class JournalState:
             SessionRecordKind.CLOCK: self._clock,
             SessionRecordKind.CLOCK_SET: self._clock_set,
             SessionRecordKind.STATED: self._stated,
+            SessionRecordKind.PAGED: self._paged,
+            SessionRecordKind.UNPAGED: self._unpaged,
             **dict.fromkeys(KINDS, self._deliveries.apply),
             **dict.fromkeys(LINK_KINDS, self._link),
         }
@@ -233,6 +247,10 @@ class JournalState:
         self._deliveries.shift(by)
         for session in self.sessions.values():
             session.disconnected_at += by if session.disconnected_at else 0
+            for page in session.pages.values():
+                page.accepted_at += by
+                page.newest_at += by
+                page.expires_at = None if page.expires_at is None else page.expires_at + by
         for publication in self.retained.values():
             shift(publication, by)
         if self._links is not None:
@@ -358,6 +376,43 @@ class JournalState:
         topic_filter, _ = read_text(record, ONE.size)
         if session is not None:
             session.subscriptions.pop(topic_filter, None)
+
+    # -- pages --------------------------------------------------------------------------------------------------
+
+    def _paged(self, record: bytes) -> None:
+        _, number, page_number, first, count, file_bytes, held_bytes, oldest, newest, expiring, expires_at = (
+            PAGED.unpack_from(record)
+        )
+        rows = list(PAGED_ROW.iter_unpack(memoryview(record)[PAGED.size :]))
+        if max(oldest, newest, expires_at, page_number, held_bytes) >= NEVER or count > JOURNAL_PAGE_MESSAGES_MAX:
+            raise ValueError("an instant that no clock reaches, or a page that no gateway writes")
+        if sum([length for _, length in rows]) not in (0, count):
+            raise ValueError("other copies than those of the page")
+        self.last_page = max(self.last_page, page_number)
+        session = self.sessions.get(number)
+        if session is None:
+            return
+        for begin, length in rows:
+            self._deliveries.remove_copies(number, begin, length)
+        page = QueuePage(page_number, first, count, held_bytes, file_bytes)
+        page.accepted_at, page.newest_at, page.expiring = oldest, newest, expiring
+        page.expires_at = expires_at or None
+        session.pages[page_number] = page
+
+    def _unpaged(self, record: bytes) -> None:
+        _, number, page_number = UNPAGED.unpack_from(record)
+        if page_number >= NEVER:
+            raise ValueError("a page that no gateway has")
+        self.last_page = max(self.last_page, page_number)
+        session = self.sessions.get(number)
+        if session is not None:
+            session.pages.pop(page_number, None)
+        at = UNPAGED.size
+        while at < len(record):
+            (length,) = LENGTH.unpack_from(record, at)
+            at += LENGTH.size
+            self._deliveries.apply(record[at : at + length])
+            at += length
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ cdef class SessionOutbox:
     cdef public long long age_us, bytes_max, dropped, expiring, next_expiry_check_at, messages_max
     cdef public object cause, policy
     cdef public bint is_live_first
-    cdef object _entries
+    cdef object _entries, _head
+    cdef public object pages
+    cdef public long long paged_bytes, paged_messages
     cdef long long _bytes, _messages
     cdef Allowance _allowance
     cdef public dict dropped_by, groups
@@ -21,6 +23,7 @@ cdef class SessionOutbox:
     cpdef bint has_room(self, Py_ssize_t size) except -1
     @cython.locals(allowance=Allowance)
     cpdef bint could_hold(self, Py_ssize_t size) except -1
+    cpdef bint is_ready(self) except -1
     cpdef bint refuses(self, Py_ssize_t size) except -1
     cpdef QueueEntry superseded_by(self, QueueEntry entry)
     cpdef QueueEntry make_room(self, QueueEntry entry)
@@ -34,7 +37,14 @@ cdef class SessionOutbox:
     cpdef _came(self, QueueEntry entry, Py_ssize_t size)
     @cython.locals(entry=QueueEntry)
     cpdef QueueEntry dequeue(self)
-    cpdef clear(self)
+    cpdef list clear(self)
+    cpdef bint can_page(self) except -1
+    cpdef QueueEntry _take_first_of_tail(self)
+    cpdef add_page(self, page)
+    cpdef remove_page(self, page)
+    @cython.locals(entry=QueueEntry)
+    cpdef page_in(self, list entries)
+    cpdef restore_head(self, QueueEntry entry)
     cpdef resume(self)
     @cython.locals(size=Py_ssize_t)
     cpdef _left(self, QueueEntry entry)

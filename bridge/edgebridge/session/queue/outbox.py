@@ -1,14 +1,20 @@
-"""The queue of QoS 1 and 2 messages that wait for one session: for a slot in its window, or for its client."""
+"""The queue of QoS 1 and 2 messages that wait for one session: for a slot in its window, or for its client.
+
+The middle of a long queue of a durable session is on the disk. In the order of sending there are: the *head*, which was
+read back from a page; *pages*, which are on the disk or on their way there (`frontend.journal.queue_pager`); and the
+*tail*, where messages arrive. Without pages all messages are in the tail, or some still in the head.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from operator import is_
 
 from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.queue.page import QueuePage
 from edgebridge.session.subscription_text import SHARE_PREFIX
 from edgebroker.instants import Instant
 from edgebroker.log_schema import Cause
@@ -49,6 +55,7 @@ class SessionOutbox:
         "_allowance",
         "_bytes",
         "_entries",
+        "_head",
         "_messages",
         "age_us",
         "bytes_max",
@@ -60,6 +67,9 @@ class SessionOutbox:
         "is_live_first",
         "messages_max",
         "next_expiry_check_at",
+        "paged_bytes",
+        "paged_messages",
+        "pages",
         "policy",
     )
 
@@ -87,6 +97,13 @@ class SessionOutbox:
         """How many of the messages in it will expire."""
         self.next_expiry_check_at: Instant = 0
         """When somebody looks for those that have; 0: nobody does."""
+        self._head: deque[QueueEntry] = deque()
+        self.pages: deque[QueuePage] = deque()
+        """Parts of the queue that are on the disk or on their way there, in the order of sending."""
+        self.paged_messages = 0
+        """Messages in `pages`..."""
+        self.paged_bytes = 0
+        """...and what they hold."""
         self._entries: deque[QueueEntry] = deque()
         self._messages = 0
         self._bytes = 0
@@ -98,12 +115,36 @@ class SessionOutbox:
         return self._messages
 
     def __iter__(self) -> Iterator[QueueEntry]:
+        """Iterate over the messages that are in memory, in the order of sending."""
+        writing = chain.from_iterable([page.entries for page in self.pages if page.entries is not None])
+        return chain(self.before_pages(), writing, self.behind_pages())
+
+    def before_pages(self) -> Iterator[QueueEntry]:
+        """Iterate over what is sent before any page."""
+        return iter(self._head)
+
+    def behind_pages(self) -> Iterator[QueueEntry]:
+        """Iterate over what is sent behind all pages."""
         return iter(self._entries)
 
     @property
     def held_bytes(self) -> int:
-        """What the messages in it hold."""
+        """What the messages in it hold, in memory or on the disk."""
         return self._bytes
+
+    @property
+    def head_messages(self) -> int:
+        """Messages that were read back from a page."""
+        return len(self._head)
+
+    @property
+    def tail_messages(self) -> int:
+        """Messages behind all pages."""
+        return self._messages - self.paged_messages - len(self._head)
+
+    def is_ready(self) -> bool:
+        """Whether a message can be dequeued: one waits, and the first page need not be read before."""
+        return self._messages > 0 and (not self.pages or len(self._head) > 0)
 
     def count_dropped(self, cause: Cause, count: int) -> None:
         """So many that were for the reader were given up; somebody may want to know."""
@@ -165,7 +206,7 @@ class SessionOutbox:
 
     def make_room(self, entry: QueueEntry) -> QueueEntry | None:
         """Take out and return the message that goes next for *entry*. None if none must, or none may."""
-        if self.policy is not OverflowPolicy.DROP_OLDEST or not self._messages:
+        if self.policy is not OverflowPolicy.DROP_OLDEST or not self.is_ready():
             return None
         size = entry.publication.held_bytes()
         if self.has_room(size) or not self.could_hold(size):
@@ -197,7 +238,9 @@ class SessionOutbox:
 
     def move_from(self, old: SessionOutbox) -> None:
         """Let what waits in *old*, of the same allowance, wait here, whatever the bounds. Nothing waits here yet."""
-        self._fill(list(old))
+        self._head.extend(old.before_pages())
+        self.pages, self.paged_messages, self.paged_bytes = old.pages, old.paged_messages, old.paged_bytes
+        self._fill(list(old.behind_pages()))
         self._messages, self._bytes, self.groups = old._messages, old._bytes, old.groups
         self.expiring, self.next_expiry_check_at = old.expiring, old.next_expiry_check_at
 
@@ -214,44 +257,129 @@ class SessionOutbox:
             self.groups[entry.text] = self.groups.get(entry.text, 0) + 1
 
     def remove_if(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
-        """Take out the entries that are *wanted*, oldest first."""
-        picked = [entry for entry in self._entries if wanted(entry)]
-        if picked:
-            out = set(map(id, picked))
-            self._entries = deque([entry for entry in self._entries if id(entry) not in out])
-            for entry in picked:
-                self._left(entry)
+        """Take out the entries in memory that are *wanted*, oldest first, but none that are on their way to a page."""
+        return self._remove_from_head(wanted) + self._remove_from_tail(wanted)
+
+    def _remove_from_head(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
+        picked, self._head = self._split(self._head, wanted)
         return picked
 
+    def _remove_from_tail(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
+        picked, self._entries = self._split(self._entries, wanted)
+        return picked
+
+    def _split(
+        self, entries: deque[QueueEntry], wanted: Callable[[QueueEntry], bool]
+    ) -> tuple[list[QueueEntry], deque[QueueEntry]]:
+        picked = [entry for entry in entries if wanted(entry)]
+        if not picked:
+            return picked, entries
+        out = set(map(id, picked))
+        for entry in picked:
+            self._left(entry)
+        return picked, deque([entry for entry in entries if id(entry) not in out])
+
     def dequeue_expired(self, now: Instant, most: int) -> list[QueueEntry]:
-        """Take out and return what has expired, oldest first, and no more than *most* of it."""
-        taken = list(islice((entry for entry in self._entries if entry.publication.has_expired(now)), most))
-        if all(map(is_, taken, self._entries)):  # all of it waits at the head, as it mostly does
+        """Take out and return what has expired in memory, oldest first, and no more than *most* of it."""
+        in_memory = chain(self.before_pages(), self.behind_pages())
+        taken = list(islice((entry for entry in in_memory if entry.publication.has_expired(now)), most))
+        if not self.pages and all(map(is_, taken, self._entries)):  # all of it is oldest, as it mostly is
             return [self.dequeue() for _ in taken]
         out = set(map(id, taken))
         return self.remove_if(lambda entry: id(entry) in out)
 
     def next_expiry(self) -> Instant | None:
-        """When the next message expires; None if none of them ever will."""
-        instants = (entry.publication.expires_at for entry in self)
+        """When the next message or page expires; None if none of them ever will. A page expires with its last one."""
+        in_memory = chain(self.before_pages(), self.behind_pages())
+        instants = chain((entry.publication.expires_at for entry in in_memory), [one.expires_at for one in self.pages])
         return min((at for at in instants if at is not None), default=None)
 
     def dequeue(self) -> QueueEntry:
-        """Take out and return what is sent next, which is the oldest. Raises IndexError if there is none."""
+        """Take out and return what is sent next, which is the oldest. Raises IndexError if nothing is `is_ready`."""
+        if self._head:
+            entry = self._head.popleft()
+        elif self.pages:
+            raise IndexError("the first page is not in memory")
+        else:
+            entry = self._entries.popleft()
+        self._left(entry)
+        return entry
+
+    def clear(self) -> list[QueuePage]:
+        """Let go of everything: the session ends. Returns its pages."""
+        pages = list(self.pages)
+        for page in pages:
+            self.remove_page(page)
+        while self._messages:
+            self.dequeue()
+        return pages
+
+    # -- pages ------------------------------------------------------------------------------------------------------
+
+    def can_page(self) -> bool:
+        """Whether a part of it may be moved to the disk. What waits for a shared subscription stays in memory, from
+        where another member can take it over.
+        """
+        return not self.groups
+
+    def take_page(self, messages_max: int, bytes_max: int) -> list[QueueEntry]:
+        """Take out the oldest messages behind all pages, for one more page: so many, or up to the one that reaches
+        *bytes_max*. `add_page` must follow.
+        """
+        taken: list[QueueEntry] = []
+        size = 0
+        while len(taken) < messages_max and size < bytes_max and self.tail_messages:
+            entry = self._take_first_of_tail()
+            size += entry.publication.held_bytes()
+            taken.append(entry)
+        return taken
+
+    def _take_first_of_tail(self) -> QueueEntry:
         entry = self._entries.popleft()
         self._left(entry)
         return entry
 
-    def clear(self) -> None:
-        """Let go of everything: the session ends."""
-        while self._messages:
-            self.dequeue()
+    def add_page(self, page: QueuePage) -> None:
+        """Let *page* be the last one."""
+        self.pages.append(page)
+        self._count_page(page, 1)
+
+    def remove_page(self, page: QueuePage) -> None:
+        """Let go of *page* and the messages in it."""
+        self.pages.remove(page)
+        self._count_page(page, -1)
+
+    def page_in(self, entries: list[QueueEntry]) -> None:
+        """Let *entries*, which are those of the first page, be in memory again instead of it."""
+        self.remove_page(self.pages[0])
+        for entry in entries:
+            self._head.append(entry)
+            self._came(entry, entry.publication.held_bytes())
+
+    def restore_head(self, entry: QueueEntry) -> None:
+        """As `restore`, for what was sent before all pages."""
+        self._head.append(entry)
+        self._came(entry, entry.publication.held_bytes())
+
+    def _count_page(self, page: QueuePage, sign: int) -> None:
+        messages, size, allowance = sign * page.count, sign * page.held_bytes, self._allowance
+        self.paged_messages += messages
+        self.paged_bytes += size
+        self._messages += messages
+        self._bytes += size
+        allowance.messages += messages
+        allowance.bytes += size
+        self.expiring += sign * page.expiring
 
     def resume(self) -> None:
         """The reader is back: what waits now is its backlog."""
 
     def oldest_at(self) -> Instant | None:
         """When the message was accepted that waits at the head; None if none does."""
+        if self._head:
+            return self._head[0].publication.accepted_at
+        if self.pages:
+            return self.pages[0].accepted_at
         return self._entries[0].publication.accepted_at if self._entries else None
 
     def _left(self, entry: QueueEntry) -> None:

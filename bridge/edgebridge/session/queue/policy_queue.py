@@ -239,11 +239,20 @@ class PolicyQueue(SessionOutbox):
         self._free: list[int] = []
         self._down_sampler = DownSampler(self._topic_of) if self.policy is OverflowPolicy.DOWN_SAMPLE else None
 
-    def __iter__(self) -> Iterator[QueueEntry]:
-        return (self._at[place] for place in self._places())
+    def before_pages(self) -> Iterator[QueueEntry]:
+        """Iterate over what is sent before any page."""
+        return chain((self._at[place] for place in self._links.iterate(AGED_RETAINED)), self._head)
+
+    def behind_pages(self) -> Iterator[QueueEntry]:
+        """Iterate over what is sent behind all pages."""
+        return (self._at[place] for lane in (BACKLOG, LIVE) for place in self._links.iterate(lane))
 
     def restore(self, entry: QueueEntry) -> None:
         """Queue *entry* whatever the bounds: it was let in when they were asked, before a restart."""
+        self._put(entry)
+
+    def _put(self, entry: QueueEntry) -> int:
+        """Queue *entry* in the lane of what comes. Returns its place."""
         if self._free:
             place = self._free.pop()
             self._at[place] = entry
@@ -257,6 +266,7 @@ class PolicyQueue(SessionOutbox):
         if self._down_sampler is not None:
             newest = self._down_sampler.newest(entry.publication.topic)
             self._down_sampler.add(place, entry.publication.topic, self._is_later(newest, entry.publication))
+        return place
 
     def _fill(self, entries: list[QueueEntry]) -> None:
         # All at once: one after the other is four times as long, and nothing else happens meanwhile.
@@ -272,20 +282,48 @@ class PolicyQueue(SessionOutbox):
     def dequeue(self) -> QueueEntry:
         """Take out and return what is sent next. Raises IndexError if nothing waits."""
         self._is_ahead = False  # the reader makes room
-        if self.is_live_first and self._oldest() != (live := self._links.first(LIVE)) != LIVE:
+        live = self._links.first(LIVE) if self.is_live_first else LIVE
+        if live != LIVE and (self._head or self.pages or self._oldest() != live):
             self._turn = (self._turn + 1) % BACKLOG_EVERY
-            if self._turn:
+            if self._turn or not self._is_backlog_ready():
                 return self._remove(live)
+        if (self._head or self.pages) and not self._has_aged_retained():
+            return super().dequeue()
         return self._take_oldest()
 
-    def remove_if(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
-        """Take out the entries that are *wanted*, oldest first."""
+    def is_ready(self) -> bool:
+        """Whether a message can be dequeued: one waits, and the first page need not be read before."""
+        is_live = self.is_live_first and self._links.first(LIVE) != LIVE
+        return is_live or self._is_backlog_ready()
+
+    def _is_backlog_ready(self) -> bool:
+        return self._has_aged_retained() or super().is_ready()
+
+    def _has_aged_retained(self) -> bool:
+        return self._links.first(AGED_RETAINED) != AGED_RETAINED
+
+    def can_page(self) -> bool:
+        """Whether a part of it may be moved to the disk: not if each message that comes may supersede another."""
+        return self._last is None and self._down_sampler is None and super().can_page()
+
+    @property
+    def tail_messages(self) -> int:
+        """Messages behind all pages."""
+        return super().tail_messages - len(self._aged_retained)
+
+    def _take_first_of_tail(self) -> QueueEntry:
+        return self._remove(self._oldest_in_lanes())
+
+    def _remove_from_tail(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
         return [self._remove(place) for place in [place for place in self._places() if wanted(self._at[place])]]
 
     def dequeue_expired(self, now: Instant, most: int) -> list[QueueEntry]:
-        """Take out and return what has expired, oldest first, and no more than *most* of it."""
+        """Take out and return what has expired in memory, oldest first, and no more than *most* of it."""
         over = (place for place in self._places() if self._at[place].publication.has_expired(now))
-        return [self._remove(place) for place in list(islice(over, most))]
+        expired = [self._remove(place) for place in list(islice(over, most))]
+        left = most - len(expired)
+        out = set(map(id, islice((entry for entry in self._head if entry.publication.has_expired(now)), left)))
+        return (self._remove_from_head(lambda entry: id(entry) in out) if out else []) + expired
 
     def resume(self) -> None:
         """The reader is back: what waits now is its backlog."""
@@ -294,6 +332,8 @@ class PolicyQueue(SessionOutbox):
 
     def oldest_at(self) -> Instant | None:
         """When the message was accepted that waits at the head; None if none does."""
+        if (self._head or self.pages) and not self._has_aged_retained():
+            return super().oldest_at()
         oldest = self._oldest()
         return self._accepted_at(oldest) if oldest >= LANES else None
 
@@ -322,12 +362,12 @@ class PolicyQueue(SessionOutbox):
             return None
         if self._down_sampler is not None:
             going = self._down_sample(self._down_sampler, entry, size)
-        elif (
-            self.policy not in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST) or self.has_room(size) or not self
-        ):
+        elif self.policy not in (OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST) or self.has_room(size):
             return None
+        elif (self._head or self.pages) and not self._has_aged_retained():
+            going = super().dequeue() if self._head else None
         else:
-            going = self._take_oldest()
+            going = self._take_oldest() if self else None
         self.dropped += going is not None
         return going
 
@@ -361,7 +401,13 @@ class PolicyQueue(SessionOutbox):
     # -- too old ----------------------------------------------------------------------------------------------------
 
     def next_aged_at(self) -> Instant | None:
-        """When the next message has waited for too long; None if none waits that ever will have."""
+        """When the next message has waited for too long; None if none waits that ever will have. For a page that is the
+        newest in it.
+        """
+        if self._head:
+            return self._head[0].publication.accepted_at + self.age_us + 1
+        if self.pages:
+            return None if self.pages[0].is_requested else self.pages[0].newest_at + self.age_us + 1
         oldest = self._oldest_in_lanes()
         return self._accepted_at(oldest) + self.age_us + 1 if oldest >= LANES else None
 
@@ -371,7 +417,13 @@ class PolicyQueue(SessionOutbox):
         One of which *is_state* says that it is what is retained of its topic waits on, until another one is.
         """
         aged: list[QueueEntry] = []
-        for _ in range(looks):
+        while self._head and now - self._head[0].publication.accepted_at > self.age_us and len(aged) < looks:
+            entry = super().dequeue()
+            if not is_state(entry.publication):
+                aged.append(entry)
+                continue
+            aged += self._keep_aged(self._put(entry))
+        for _ in range(0 if self._head or self.pages else looks):
             oldest = self._oldest_in_lanes()
             if oldest < LANES or now - self._accepted_at(oldest) <= self.age_us:
                 break
@@ -379,13 +431,18 @@ class PolicyQueue(SessionOutbox):
             if not is_state(publication):
                 aged.append(self._remove(oldest))
                 continue
-            before = self._aged_retained.get(publication.topic)
-            if before is not None:
-                aged.append(self._remove(before))
-            self._links.remove(oldest)
-            self._links.append(AGED_RETAINED, oldest)
-            self._aged_retained[publication.topic] = oldest
+            aged += self._keep_aged(oldest)
         return aged
+
+    def _keep_aged(self, place: int) -> list[QueueEntry]:
+        """Let what stands at *place* wait on, as what is retained of its topic. Returns what it takes the place of."""
+        topic = self._topic_of(place)
+        before = self._aged_retained.get(topic)
+        superseded = [] if before is None else [self._remove(before)]
+        self._links.remove(place)
+        self._links.append(AGED_RETAINED, place)
+        self._aged_retained[topic] = place
+        return superseded
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,247 @@
+"""Long queues on the disk: what a session gets, in which order, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from edgebridge.frontend.options import FrontendOptions
+from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.session import Session
+from edgebridge.wire.packets import Connect, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe, SubscriptionOption
+from edgebridge.wire.properties import Properties, Property
+from edgebroker.errors import JournalDamaged
+from edgebroker.instants import SECOND
+from edgebroker.limits import MIB
+from edgebroker.log_schema import Cause
+from edgebroker.names import ClientId
+from edgebroker.storage.journal.page_files import decode_page, encode_page, page_name, page_number
+from edgelab.simworld.broker import SimulatedBroker
+from edgelab.simworld.client import SimulatedClient
+from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import OPTIONS, SimulatedStore
+
+STORE = b"sixteen bytes..."
+PAGE = 10
+
+
+class Site:
+    """A gateway with pages of ten messages, bob who publishes, and alice who is away."""
+
+    def __init__(self, qos: int = 1, **options: object) -> None:
+        self.simulation = Simulation()
+        self.store = SimulatedStore(self.simulation, replace(OPTIONS, page_messages=PAGE, snapshot_min_bytes=MIB))
+        self.broker = SimulatedBroker(
+            self.simulation,
+            FrontendOptions(inflight_max=5, **options),  # type: ignore[arg-type]
+            store=self.store,
+        )
+        self.alice = SimulatedClient("alice", self.broker)
+        self.bob = SimulatedClient("bob", self.broker)
+        self.connect_alice()
+        self.alice.send(Subscribe(1, [SubscriptionOption("t/#", qos, False, False)], {}))
+        self.wait()
+        self.alice.receive()
+        self.alice.cut()
+        self.bob.send(Connect("bob"))
+        self.wait()
+        self._packet_id = 0
+
+    def connect_alice(self) -> None:
+        self.alice.send(Connect("alice", False, properties={Property.SESSION_EXPIRY_INTERVAL: 86_400}))
+
+    def wait(self, seconds: float = 1) -> None:
+        self.simulation.run_until(self.simulation.now + int(seconds * SECOND))
+
+    def publish(self, first: int, count: int, qos: int = 1, expiry_s: int = 0) -> None:
+        properties: Properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry_s} if expiry_s else {}
+        for number in range(first, first + count):
+            self._packet_id += 1
+            payload = str(number).encode()
+            self.bob.send(Publish("t/x", payload, qos, packet_id=self._packet_id, properties=properties))
+            if qos == 2:
+                self.bob.send(PubRel(self._packet_id))
+            self.wait(0.01)
+        self.wait()
+
+    @property
+    def session(self) -> Session:
+        return self.broker.frontend.connect_handler.sessions[ClientId("alice")]
+
+    def fetch(self, seconds: int = 20) -> Iterator[int]:
+        """What alice gets and acknowledges."""
+        for _ in range(seconds * 100):
+            self.wait(0.01)
+            for packet in self.alice.receive():
+                match packet:
+                    case Publish(qos=1, packet_id=number, payload=payload):
+                        yield int(payload)
+                        self.alice.send(PubAck(number))
+                    case Publish(qos=2, packet_id=number, payload=payload):
+                        yield int(payload)
+                        self.alice.send(PubRec(number))
+                    case PubRel(packet_id=number):
+                        self.alice.send(PubComp(number))
+
+    def files(self) -> list[str]:
+        return [name for name in self.store.disk.files if page_number(name) is not None]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_long_queue_lies_on_the_disk_and_arrives_in_its_order(qos: int) -> None:
+    site = Site(qos)
+    site.publish(0, 200, qos)
+    outbox = site.session.outbox
+    assert len(outbox) == 200
+    assert outbox.paged_messages >= 180
+    assert len(list(outbox)) < 3 * PAGE, "in memory is only the end"
+    assert len(site.files()) == len(outbox.pages)
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(200))
+    assert not site.files(), "what was read back is removed"
+    assert site.broker.ledger.queued == 0
+
+
+def test_a_restart_reads_no_page_and_loses_none() -> None:
+    site = Site()
+    site.publish(0, 200)
+    before = [page.number for page in site.session.outbox.pages]
+    site.broker.crash()
+    assert [page.number for page in site.session.outbox.pages] == before
+    assert len(site.session.outbox) == 200
+    assert len(list(site.session.outbox)) < 4 * PAGE
+    site.wait()
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(200))
+
+
+def test_what_is_read_back_survives_a_crash_and_is_sent_once_at_qos_2() -> None:
+    site = Site(2)
+    site.publish(0, 100, 2)
+    site.connect_alice()
+    got: list[int] = []
+    for number in site.fetch():
+        got.append(number)
+        if len(got) == 37:
+            break
+    site.broker.crash()
+    site.wait()
+    site.connect_alice()
+    again = list(site.fetch())
+    assert sorted(set(got + again)) == list(range(100))
+    assert set(got[:32]).isdisjoint(again), "beyond the window nothing comes twice"
+
+
+def test_a_snapshot_does_not_write_pages_again() -> None:
+    site = Site()
+    site.publish(0, 300)
+    journal = site.broker.frontend.journal.storage
+    assert journal is not None
+    journal.request_snapshot()
+    site.broker.operate(lambda frontend: frontend.recovery.begin_snapshot_if_due(site.simulation.now))
+    site.publish(300, 1)
+    assert journal.replay_from > 1
+    site.broker.crash()
+    assert len(site.session.outbox) == 301
+    assert journal._snapshot_policy.snapshot_bytes < 8_000
+
+
+def test_pages_that_have_expired_leave_without_a_reader() -> None:
+    site = Site()
+    site.publish(0, 100, expiry_s=60)
+    assert site.session.outbox.pages
+    site.wait(90)
+    assert len(site.session.outbox) == 0
+    assert site.broker.ledger.expired == 100
+    assert not site.files()
+
+
+def test_the_oldest_pages_make_room() -> None:
+    site = Site(queue_messages_max=100, queue_full=OverflowPolicy.DROP_OLDEST)
+    site.publish(0, 150)
+    assert 80 <= len(site.session.outbox) <= 100
+    dropped = site.broker.ledger.dropped[Cause.QUEUE_FULL]
+    assert dropped == 150 - len(site.session.outbox)
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(dropped, 150))
+
+
+def test_a_session_that_ends_gives_its_pages_a_fate_and_their_room_back() -> None:
+    site = Site()
+    site.publish(0, 100)
+    site.alice.send(Connect("alice", True))
+    site.wait(5)
+    assert site.broker.ledger.dropped[Cause.SESSION_ENDED] == 100
+    assert site.broker.ledger.queued == 0
+    assert not site.files()
+
+
+def test_a_page_that_is_gone_is_told_and_the_rest_arrives() -> None:
+    site = Site()
+    site.publish(0, 100)
+    lost = site.session.outbox.pages[1]
+    del site.store.disk.files[page_name(lost.number)]
+    site.broker.crash(is_power_cut=False)
+    journal = site.broker.frontend.journal.storage
+    assert journal is not None
+    [place] = journal.pages.damage
+    assert place == f"{page_name(lost.number)}: the file is missing or too short; lost are 10 messages of a queue"
+    site.connect_alice()
+    assert list(site.fetch()) == [number for number in range(100) if not 10 <= number < 20]
+    assert site.broker.ledger.dropped[Cause.DAMAGED] == 10
+    assert site.broker.ledger.queued == 0
+
+
+def test_a_page_with_a_flipped_bit_is_set_aside_and_never_served() -> None:
+    site = Site()
+    site.publish(0, 100)
+    damaged = site.session.outbox.pages[0]
+    site.store.disk.flip(page_name(damaged.number), 8 * 200)
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(10, 100))
+    journal = site.broker.frontend.journal.storage
+    assert journal is not None
+    assert "another checksum" in journal.pages.damage[0]
+    assert list(site.store.disk.aside) == [page_name(damaged.number)]
+    assert site.broker.ledger.dropped[Cause.DAMAGED] == 10
+
+
+def test_a_disk_that_takes_no_pages_costs_memory_and_nothing_else() -> None:
+    site = Site()
+    site.store.disk.bytes_max = site.store.disk.bytes_used + 200_000
+    site.publish(0, 100)
+    assert not site.session.outbox.pages, "a quarter of what is left is too little"
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(100))
+
+
+def test_what_a_run_wrote_and_did_not_name_is_removed_by_the_next() -> None:
+    site = Site()
+    site.publish(0, 30)
+    stray = page_name(77)
+    site.store.disk.files[stray] = site.store.disk.files[site.files()[0]].copy()
+    site.broker.crash(is_power_cut=False)
+    site.wait()
+    assert stray not in site.files()
+    assert site.broker.frontend.pager.last_page == 77
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(30))
+
+
+def test_a_page_file_is_exactly_what_was_written_or_refused() -> None:
+    records = [b"a", b"", b"x" * 1_000]
+    data = encode_page(STORE, 7, records)
+    assert len(data) % 512 == 0
+    assert decode_page(STORE, 7, data) == records
+    for changed in (b"", data[:30], data[:600], bytes(len(data)), data[:100] + b"y" + data[101:]):
+        with pytest.raises(JournalDamaged):
+            decode_page(STORE, 7, changed)
+    with pytest.raises(JournalDamaged, match="this page of this journal"):
+        decode_page(STORE, 8, data)
+    with pytest.raises(JournalDamaged, match="this page of this journal"):
+        decode_page(b"another journal.", 7, data)
+    assert page_number(page_name(7)) == 7
+    assert page_number("segment-0001.ebj") is None
+    assert page_number("page-7.ebq") is None
