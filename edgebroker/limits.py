@@ -76,7 +76,8 @@ RETAINED_MESSAGES_MAX = 100_000
 RETAINED_BYTES_MAX = 64 * MIB
 SESSIONS_MAX = 20_000  # sessions, connected or not
 QUEUED_MESSAGES_MAX = 100_000_000  # queued for all clients together: the bytes are what counts
-QUEUED_BYTES_MAX = 128 * MIB  # the same in bytes where nothing is known of the disk: a quarter of a 512 MiB node
+QUEUED_BYTES_MAX: int | None = None  # the same in bytes; None: a quarter of what is free on the disk...
+QUEUED_BYTES_LEAST = 128 * MIB  # ...and this where it is less, or unknown: a quarter of a node with 512 MiB
 
 GATHER_US = 100  # about two messages at 20,000 a second, which take little more than one
 

@@ -48,7 +48,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Instant
-from edgebroker.limits import QUEUED_BYTES_MAX
+from edgebroker.limits import QUEUED_BYTES_LEAST
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
@@ -337,7 +337,7 @@ class Frontend:
                 self.subscribe_handler.replay.paged_in(session)
             self.delivery.release(session, now)
         if self.options.queued_bytes_max is None:
-            self.connect_handler.queued.bytes_max = max(QUEUED_BYTES_MAX, self.pager.bytes_max)
+            self.connect_handler.queued.bytes_max = max(QUEUED_BYTES_LEAST, self.pager.bytes_max)
 
     def redirect_clients(self, redirect: Redirect | None) -> int:
         """Send all clients elsewhere, who are here and who come; None: nobody any more. Returns how many went."""

@@ -140,7 +140,7 @@ class FrontendOptions:
     """(pattern with `*` and `?` for a client identifier, what is promised); the first that fits counts."""
     queue_full: OverflowPolicy = OverflowPolicy.DROP_NEWEST
     queued_messages_max: int = limits.QUEUED_MESSAGES_MAX
-    queued_bytes_max: int | None = None
+    queued_bytes_max: int | None = limits.QUEUED_BYTES_MAX
     """The same in bytes; None: a quarter of what is free on the disk."""
 
     def queue_bounds(self, is_durable: bool) -> tuple[int, int]:

@@ -265,7 +265,7 @@ class LimitSettings:
     queue_messages_max: int = key(limits.QUEUE_MESSAGES_MAX, Integer(1, 10_000_000))
     queue_bytes_max: int = key(limits.QUEUE_BYTES_MAX, Integer(1 * limits.KIB, 1_024 * limits.MIB))
     queued_messages_max: int = key(limits.QUEUED_MESSAGES_MAX, Integer(1, 100_000_000))
-    queued_bytes_max: int | None = key(None, Integer(1 * limits.KIB, 1_048_576 * limits.MIB))
+    queued_bytes_max: int | None = key(limits.QUEUED_BYTES_MAX, Integer(1 * limits.KIB, 1_048_576 * limits.MIB))
     inflight_max: int = key(limits.INFLIGHT_MAX, Integer(1, 65_535))
     receive_maximum: int = key(limits.RECEIVE_MAXIMUM, Integer(1, 65_535))
     packet_bytes_max: int = key(limits.PACKET_BYTES_MAX, Integer(128, 255 * limits.MIB))  # MQTT says 256

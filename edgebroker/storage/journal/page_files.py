@@ -1,6 +1,6 @@
 """The page files of a journal: parts of long queues, written once, outside the segments and the snapshots.
 
-A page is a list of records that its owner took out of memory. Its file is written and synced before any record of the
+A page is what its owner took out of memory. Its file is written and synced before any record of the
 journal names it, and it is removed only after the record that no longer needs it is on the disk. So a crash leaves
 files that nothing names, which the next run removes, and never a name without a file. docs/journal.md describes the
 bytes of a page file.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import deque
-from collections.abc import Iterable
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
@@ -33,8 +32,7 @@ from edgebroker.storage.journal.work import (
 
 PAGE_SUFFIX: Final = ".ebq"
 PAGE_MAGIC: Final = b"\x89EBQ\r\n\x1a\n"
-PAGE_HEADER: Final = struct.Struct("<8s16sQIII")  # magic, store, number, records, bytes of records, CRC of these
-PAGE_RECORD: Final = struct.Struct("<I")  # bytes of the record that follows
+PAGE_HEADER: Final = struct.Struct("<8s16sQII")  # magic, store, number, bytes of the content, its CRC
 PAGE_MISSING: Final = "the file is missing or too short"
 REMOVED_AT_ONCE: Final = 64
 """Files that one work removes: a slow card takes 1 ms for each."""
@@ -60,37 +58,23 @@ def page_damage(number: int, what: str, count: int) -> str:
     return f"{page_name(number)}: {what}; lost are {count} messages of a queue"
 
 
-def encode_page(store: bytes, number: int, records: Iterable[bytes]) -> bytes:
+def encode_page(store: bytes, number: int, content: bytes) -> bytes:
     """Return the bytes of a page file. They fill whole sectors."""
-    parts: list[bytes] = []
-    for record in records:
-        parts.append(PAGE_RECORD.pack(len(record)))
-        parts.append(record)
-    body = b"".join(parts)
-    data = PAGE_HEADER.pack(PAGE_MAGIC, store, number, len(parts) // 2, len(body), zlib.crc32(body)) + body
+    data = PAGE_HEADER.pack(PAGE_MAGIC, store, number, len(content), zlib.crc32(content)) + content
     return data + bytes(-len(data) % SECTOR_BYTES)
 
 
-def decode_page(store: bytes, number: int, data: bytes) -> list[bytes]:
-    """Return the records of a page file. Raises JournalDamaged if it is not exactly what was written."""
+def decode_page(store: bytes, number: int, data: bytes) -> bytes:
+    """Return the content of a page file. Raises JournalDamaged if it is not exactly what was written."""
     if len(data) < PAGE_HEADER.size:
         raise JournalDamaged(f"a page of {len(data)} bytes, shorter than its header")
-    magic, of, as_number, count, size, checksum = PAGE_HEADER.unpack_from(data)
-    body = memoryview(data)[PAGE_HEADER.size : PAGE_HEADER.size + size]
+    magic, of, as_number, size, checksum = PAGE_HEADER.unpack_from(data)
     if (magic, of, as_number) != (PAGE_MAGIC, store, number):
         raise JournalDamaged("its header is not that of this page of this journal")
-    if len(body) != size or zlib.crc32(body) != checksum:
-        raise JournalDamaged("its records have another checksum than its header says")
-    records: list[bytes] = []
-    at = 0
-    for _ in range(count):
-        (length,) = PAGE_RECORD.unpack_from(body, at)
-        at += PAGE_RECORD.size
-        records.append(bytes(body[at : at + length]))
-        at += length
-    if at != size:
-        raise JournalDamaged("its records do not fill it")
-    return records
+    content = data[PAGE_HEADER.size : PAGE_HEADER.size + size]
+    if len(content) != size or zlib.crc32(content) != checksum:
+        raise JournalDamaged("its content has another checksum than its header says")
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +85,7 @@ class PageOutcome:
     is_read: bool
     size: int = 0
     """The bytes of the file, if it was written."""
-    records: list[bytes] | None = None
+    content: bytes | None = None
     """What was read; None if it was a write, or failed."""
     failure: str = ""
     """Why it failed; "" if it did not."""
@@ -133,9 +117,9 @@ class PageFiles:
         """The number of pages that wait to be written."""
         return len(self._writes)
 
-    def write(self, number: int, records: Iterable[bytes]) -> int:
+    def write(self, number: int, content: bytes) -> int:
         """Write a page; returns the size of its file. An outcome follows."""
-        data = encode_page(self._store, number, records)
+        data = encode_page(self._store, number, content)
         self._writes.append((number, data))
         self.bytes += len(data)
         return len(data)
@@ -181,12 +165,12 @@ class PageFiles:
         """Record that *work* was carried out."""
         if self._reading is not None:
             number, self._reading = self._reading, None
-            records: list[bytes] | None
+            content, failure = None, ""
             try:
-                records, failure = decode_page(self._store, number, work.read_data[0]), ""
+                content = decode_page(self._store, number, work.read_data[0])
             except JournalDamaged as error:
-                records, failure = None, str(error)
-            self.outcomes.append(PageOutcome(number, True, records=records, failure=failure))
+                failure = str(error)
+            self.outcomes.append(PageOutcome(number, True, content=content, failure=failure))
         elif self._writing is not None:
             number, data = self._writing
             self.outcomes.append(PageOutcome(number, False, len(data)))

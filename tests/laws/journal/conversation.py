@@ -210,8 +210,8 @@ def _waiting(frontend: Frontend, session: Session, disk: Disk) -> Iterator[Queue
     for page in session.outbox.pages:
         entries = page.entries
         if entries is None:
-            records = decode_page(journal.store, page.number, disk.read(page_name(page.number)))
-            entries = read_page(records, frontend.journal.clock_offset)
+            content = decode_page(journal.store, page.number, disk.read(page_name(page.number)))
+            entries = read_page(content, frontend.journal.clock_offset)
             for number, entry in enumerate(entries, page.first):
                 entry.number = number
         assert len(entries) == page.count

@@ -38,7 +38,7 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.user_properties import BRIDGE_PROPERTY
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
-from edgebroker.limits import OUT_ALIASES_MAX, QUEUED_BYTES_MAX
+from edgebroker.limits import OUT_ALIASES_MAX, QUEUED_BYTES_LEAST
 from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval
@@ -199,7 +199,7 @@ class ConnectHandler:
         self.blocked: dict[str, Ban] = {}
         """Clients that an operator keeps out; the world takes them out of it."""
         self.sessions: dict[ClientId, Session] = {}
-        self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max or QUEUED_BYTES_MAX)
+        self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max or QUEUED_BYTES_LEAST)
         """What waits in all queues together."""
         self._host = host
         self.events, self.counters = events, ClientCounters()

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.inflight import QueueEntry
-from edgebridge.session.journal.page_records import page_records, read_page
+from edgebridge.session.journal.page_records import page_content, read_page
 from edgebridge.session.journal.session_records import paged_message_record, paged_record, unpaged_record
 from edgebridge.session.queue.page import QueuePage, new_page
 from edgebridge.session.session import Session
 from edgebroker.errors import JournalDamaged
 from edgebroker.instants import SECOND, Duration, Instant
-from edgebroker.limits import QUEUED_BYTES_MAX
+from edgebroker.limits import QUEUED_BYTES_LEAST
 from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
@@ -131,7 +131,7 @@ class QueuePager:
         assert storage is not None
         assert page.entries is not None
         self._sessions[page.number] = session
-        page.file_bytes = storage.pages.write(page.number, page_records(page.entries, self.journal.clock_offset))
+        page.file_bytes = storage.pages.write(page.number, page_content(page.entries, self.journal.clock_offset))
 
     def _written(self, session: Session, page: QueuePage, now: Instant) -> None:
         """*page* is on the disk: memory is rid of its messages."""
@@ -275,7 +275,7 @@ class QueuePager:
         """What all pages may take on the disk: a quarter of what is free without them."""
         storage = self.journal.storage
         if storage is None or storage.space.disk_bytes is None:
-            return QUEUED_BYTES_MAX
+            return QUEUED_BYTES_LEAST
         return (storage.space.disk_bytes + storage.pages.bytes) // DISK_SHARE
 
     def collect(self, now: Instant) -> list[Session]:
@@ -325,9 +325,9 @@ class QueuePager:
         if given_up is None:
             ready.append(session)
         try:
-            if outcome.records is None:
+            if outcome.content is None:
                 raise JournalDamaged(outcome.failure)
-            entries = read_page(outcome.records, self.journal.clock_offset)
+            entries = read_page(outcome.content, self.journal.clock_offset)
         except JournalDamaged as error:
             self.lose(session, page, str(error), now)
             return

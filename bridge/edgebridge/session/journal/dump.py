@@ -14,7 +14,6 @@ from edgebridge.session.journal.session_records import (
     COPY,
     COPY_OF,
     GONE,
-    LENGTH,
     ONE,
     PACKET,
     PAGED,
@@ -28,6 +27,7 @@ from edgebridge.session.journal.session_records import (
     WILL,
     SessionRecordKind,
     read_bridge_sync,
+    unpaged_messages,
 )
 from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.fields import read_text
@@ -111,11 +111,7 @@ def _describe_paged(record: bytes) -> dict[str, Any]:
 
 def _describe_unpaged(record: bytes) -> dict[str, Any]:
     _, session, page = UNPAGED.unpack_from(record)
-    messages, at = 0, UNPAGED.size
-    while at < len(record):
-        at += LENGTH.size + LENGTH.unpack_from(record, at)[0]
-        messages += 1
-    return {"session": session, "page": page, "messages": messages}
+    return {"session": session, "page": page, "messages": len(unpaged_messages(record))}
 
 
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from edgebridge.session.inflight import QueueEntry, new_queue_entry
 from edgebridge.session.journal.copy_record import TOPIC
 from edgebridge.session.journal.deliveries import StoredCopy, StoredDeliveries
 from edgebridge.session.journal.message import READ_ERRORS
-from edgebridge.session.journal.session_records import paged_message_record
+from edgebridge.session.journal.session_records import pack_records, paged_message_record, unpack_records
 from edgebroker.errors import JournalDamaged
 from edgebroker.instants import Instant
 
@@ -18,15 +18,17 @@ NO_SESSION: Final = 0
 """The session in the records of a page: it may get another number in the journal before the page is read."""
 
 
-def page_records(entries: list[QueueEntry], clock: Instant) -> list[bytes]:
-    """Return the records of a page with *entries*; *clock* is what to add to an instant for the stored clock."""
-    return [
-        NUMBER.pack(entry.publication.number) + paged_message_record(entry.publication, clock, NO_SESSION, entry)
-        for entry in entries
-    ]
+def page_content(entries: list[QueueEntry], clock: Instant) -> bytes:
+    """Return the content of a page with *entries*; *clock* is what to add to an instant for the stored clock."""
+    return pack_records(
+        [
+            NUMBER.pack(entry.publication.number) + paged_message_record(entry.publication, clock, NO_SESSION, entry)
+            for entry in entries
+        ]
+    )
 
 
-def read_page(records: list[bytes], clock: Instant) -> list[QueueEntry]:
+def read_page(content: bytes, clock: Instant) -> list[QueueEntry]:
     """Return the entries of a page, with the numbers in the accounts and among the copies that they had when it was
     written. Raises JournalDamaged if a record is not understood.
     """
@@ -35,7 +37,7 @@ def read_page(records: list[bytes], clock: Instant) -> list[QueueEntry]:
     deliveries.add_session(NO_SESSION, copies, set())
     numbers: list[int] = []
     try:
-        for record in records:
+        for record in unpack_records(content):
             (number,) = NUMBER.unpack_from(record)
             numbers.append(number)
             deliveries.apply(record[NUMBER.size :])

@@ -7,6 +7,7 @@ microseconds since 1970 of the stored clock, which never goes back.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -22,6 +23,7 @@ from edgebridge.wire.fields import U32_MAX, write_binary, write_text
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import encode_properties
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.publication import Publication
 
 
@@ -94,7 +96,8 @@ the newest were accepted, how many expire, and when the last of them does (0: so
 were numbered in the journal until then follow."""
 PAGED_ROW: Final = Struct(">II")  # of PAGED: first copy, how many
 UNPAGED: Final = Struct(">BIQ")  # kind, session, page
-LENGTH: Final = Struct(">I")  # of UNPAGED: bytes of the record that follows
+LENGTH: Final = Struct(">I")  # bytes of the record that follows, of those that are compressed together
+COMPRESSION: Final = 1  # the fastest of zlib: 512 messages of 64 bytes with one topic shrink to a third in 0.5 ms
 KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of the others take 0.2 MiB at most
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
@@ -286,10 +289,40 @@ def paged_record(session: int, page: QueuePage, clock: int, copies: Sequence[int
 
 def unpaged_record(session: int, page: int, messages: Iterable[bytes] = ()) -> bytes:
     """UNPAGED: the copies of *page* are on their way again as *messages* say, or are given up if there are none."""
-    parts = [UNPAGED.pack(SessionRecordKind.UNPAGED, session, page)]
-    for message in messages:
-        parts += (LENGTH.pack(len(message)), message)
-    return b"".join(parts)
+    head = UNPAGED.pack(SessionRecordKind.UNPAGED, session, page)
+    packed = pack_records(messages)
+    return head + packed if packed else head
+
+
+def unpaged_messages(record: bytes) -> list[bytes]:
+    """The MESSAGE records in UNPAGED. Raises ValueError."""
+    return unpack_records(record[UNPAGED.size :]) if len(record) > UNPAGED.size else []
+
+
+def pack_records(records: Iterable[bytes]) -> bytes:
+    """*records*, compressed together; empty if there are none."""
+    parts: list[bytes] = []
+    for record in records:
+        parts += (LENGTH.pack(len(record)), record)
+    return zlib.compress(b"".join(parts), COMPRESSION) if parts else b""
+
+
+def unpack_records(data: bytes) -> list[bytes]:
+    """What `pack_records` was given. Raises ValueError for anything else, and for more than any record holds."""
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(data, JOURNAL_RECORD_BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(f"records that cannot be decompressed: {error}") from error
+    records: list[bytes] = []
+    at = 0
+    while at + LENGTH.size <= len(text):
+        (length,) = LENGTH.unpack_from(text, at)
+        at += LENGTH.size + length
+        records.append(text[at - length : at])
+    if at != len(text) or not stream.eof or stream.unused_data:
+        raise ValueError("records that are not whole, or too many")
+    return records
 
 
 def retained_record(publication: Publication, clock: int) -> bytes:

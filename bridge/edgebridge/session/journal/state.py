@@ -18,7 +18,6 @@ from edgebridge.session.journal.session_records import (
     CLAIMS,
     CLOCK,
     GONE,
-    LENGTH,
     MESSAGE,
     NO_LOCAL,
     ONE,
@@ -33,6 +32,7 @@ from edgebridge.session.journal.session_records import (
     WILL,
     SessionRecordKind,
     read_bridge_sync,
+    unpaged_messages,
 )
 from edgebridge.session.journal.text import read_text
 from edgebridge.session.queue.page import QueuePage
@@ -401,18 +401,15 @@ class JournalState:
 
     def _unpaged(self, record: bytes) -> None:
         _, number, page_number = UNPAGED.unpack_from(record)
+        messages = unpaged_messages(record)
         if page_number >= NEVER:
             raise ValueError("a page that no gateway has")
         self.last_page = max(self.last_page, page_number)
         session = self.sessions.get(number)
         if session is not None:
             session.pages.pop(page_number, None)
-        at = UNPAGED.size
-        while at < len(record):
-            (length,) = LENGTH.unpack_from(record, at)
-            at += LENGTH.size
-            self._deliveries.apply(record[at : at + length])
-            at += length
+        for message in messages:
+            self._deliveries.apply(message)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

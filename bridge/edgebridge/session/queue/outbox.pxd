@@ -12,7 +12,8 @@ cdef class SessionOutbox:
     cdef public long long age_us, bytes_max, dropped, expiring, next_expiry_check_at, messages_max
     cdef public object cause, policy
     cdef public bint is_live_first
-    cdef object _entries, _head
+    cdef object _entries
+    cdef readonly object _head
     cdef public object pages
     cdef public long long paged_bytes, paged_messages
     cdef long long _bytes, _messages
