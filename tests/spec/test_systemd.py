@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from edgebroker.cli.init.template import unit_file
-from edgebroker.limits import MIB
+from edgebroker.cli.init.template import memory_max_mib, settings_file, unit_file
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.systemd import Systemd
 
@@ -117,8 +116,21 @@ def test_the_unit_runs_what_there_is(root: Path) -> None:
         assert folder.is_relative_to("/var/lib/edgebroker"), "StateDirectory is all that it may write"
     descriptors = int(re.findall(r"^LimitNOFILE=(\d+)$", unit, re.MULTILINE)[0])
     assert descriptors > settings.limits.connections_max
+
+
+@pytest.mark.parametrize("of", ["deploy", "init"])
+def test_the_unit_has_memory_for_the_program_and_half_as_much_again_as_clients_may_hold(
+    root: Path, tmp_path: Path, of: str
+) -> None:
+    if of == "deploy":
+        unit = (root / "deploy/systemd/edgebroker.service").read_text()
+        settings = Settings.load(root / "deploy/systemd/gateway.toml")
+    else:
+        unit = unit_file(["edgebroker"], "/etc/edgebroker", "broker")
+        (tmp_path / "gateway.toml").write_text(settings_file("gateway", ["localhost"]))
+        settings = Settings.load(tmp_path / "gateway.toml")
     megabytes = int(re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)[0])
-    assert megabytes * MIB >= 2 * settings.quota.memory_bytes_max, "the gateway relieves itself before it is ended"
+    assert megabytes == memory_max_mib(settings.quota.memory_bytes_max) == 224
 
 
 @pytest.mark.parametrize("of", ["deploy", "init"])

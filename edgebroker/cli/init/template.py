@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from edgebroker.limits import MIB
+
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 SETTINGS = """\
@@ -60,6 +62,9 @@ dir = "delivery-log"               # what became of every message; `edgebroker l
 bytes_max = 1073741824             # more than 1 GiB of it is not kept: the oldest files are deleted
 sample_qos0 = 100                  # of QoS 0, one message in 100 has rows; the digests count all
 
+[quota]
+memory_bytes_max = {memory:<11}     # what clients may hold; edgebroker.service: MemoryMax is 32 MiB + 1.5 x this
+
 [http]
 port = 9883                        # status, top, check, /metrics and /health, for this machine alone
 # token_file = "http-token"        # `reload`, `client` and `bridge` want one: openssl rand -hex 24 > http-token
@@ -85,6 +90,9 @@ RestartPreventExitStatus=78
 TimeoutStartSec=900
 WatchdogSec=30
 TimeoutStopSec=20
+# 32 MiB, and one and a half times quota.memory_bytes_max of gateway.toml: whoever changes one changes both.
+MemoryMax={memory_mib}M
+MemorySwapMax=0
 LimitNOFILE=10240
 UMask=0077
 # A folder that gateway.toml names as data.dir or log.dir in the place of these has to stand here too.
@@ -138,13 +146,24 @@ STEPS_OF_ROOT = """\
 #   cp edgebroker.service /etc/systemd/system/
 #   systemctl enable --now edgebroker"""
 
+MEMORY_BYTES_MAX: Final = 128 * MIB
+"""What clients of a gateway with `SETTINGS` may hold: a board with 512 MiB has room for that and its system."""
+UNIT_BASE_BYTES: Final = 32 * MIB
+"""What a gateway takes that nobody uses, 20 to 25 MiB, with some room."""
 FOLDERS: Final = ("data", "delivery-log")
 """Folders that a gateway with `SETTINGS` writes to."""
 
 
 def settings_file(node: str, hosts: list[str]) -> str:
     """Returns the text of `gateway.toml`."""
-    return SETTINGS.format(node=node, hosts=", ".join(hosts))
+    return SETTINGS.format(node=node, hosts=", ".join(hosts), memory=MEMORY_BYTES_MAX)
+
+
+def memory_max_mib(memory_bytes_max: int) -> int:
+    """Returns `MemoryMax` of a unit, in MiB, for a gateway with this `quota.memory_bytes_max`: Python's objects and the
+    gaps between them take up to half as much again as what is counted.
+    """
+    return (UNIT_BASE_BYTES + memory_bytes_max * 3 // 2) // MIB
 
 
 def unit_file(program: Sequence[str], folder: str, user: str) -> str:
@@ -158,6 +177,7 @@ def unit_file(program: Sequence[str], folder: str, user: str) -> str:
         program=" ".join(map(_argument, program)),
         settings=_argument(f"{folder}/gateway.toml"),
         user=user,
+        memory_mib=memory_max_mib(MEMORY_BYTES_MAX),
         writable=" ".join(_word(f"{folder}/{name}") for name in FOLDERS),
     )
 
