@@ -40,6 +40,11 @@ class Loop(asyncio.SelectorEventLoop):
         enable_asyncio_tls()
         return super()._make_ssl_transport(*args, **kwargs)  # type: ignore[misc]
 
+    async def start_tls(self, *args: Any, **kwargs: Any) -> Any:
+        """Import ssl first, as for connections that begin with TLS."""
+        enable_asyncio_tls()
+        return await super().start_tls(*args, **kwargs)
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run *main* on a new event loop: a `Loop` where the system has epoll, else asyncio's default loop."""

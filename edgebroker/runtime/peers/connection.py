@@ -119,6 +119,8 @@ class SendWindow:
             self._begin_sample(now)
 
 
+HANDSHAKE_S: Final = 10.0
+"""For the TLS handshake of an accepted connection: asyncio allows a minute, in which an idle socket holds a place."""
 DIAL_S: Final = 10.0
 """For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
 
@@ -177,6 +179,78 @@ MIN_RTT_OFFSET: Final = 148
 """`tcpi_min_rtt` of <linux/tcp.h>, in microseconds: the shortest round trip of the last minutes."""
 
 
+class AcceptedPeer(asyncio.Protocol):
+    """A socket that somebody opened to the peer listener, until it is known who that is. *open_connection* makes the
+    `PeerConnection` on it when the TLS handshake is complete, or at once without TLS.
+    """
+
+    def __init__(
+        self,
+        callbacks: AcceptedPeerCallbacks,
+        context: ssl.SSLContext | None,
+        open_connection: Callable[[], PeerConnection],
+    ) -> None:
+        self.address = "?"
+        """Where it comes from."""
+        self.connection: PeerConnection | None = None
+        self._callbacks = callbacks
+        self._context = context
+        self._open_connection = open_connection
+        self._transport: asyncio.Transport
+        self._handshake: asyncio.Task[None] | None = None
+
+    @property
+    def is_identified(self) -> bool:
+        """Whether it has shown a certificate of the federation's authority, or greeted as one of the peers."""
+        connection = self.connection
+        if connection is None or connection.stream is None:
+            return False
+        return connection.stream.certified is not None or connection.stream.is_open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the socket is closed."""
+        return self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Report the socket, and begin the handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        if name := transport.get_extra_info("peername"):
+            self.address = str(Address(*name[:2]))
+        self._callbacks.accepted(self)
+        if self._transport.is_closing():
+            return
+        if self._context is not None:
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(self._context))
+            return
+        self.connection = self._open_connection()
+        self._transport.set_protocol(self.connection)
+        self.connection.connection_made(self._transport)
+
+    async def _secure(self, context: ssl.SSLContext) -> None:
+        connection = self._open_connection()
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                self._transport, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, TimeoutError):  # no TLS, no certificate, one of another authority, or too slow
+            return
+        if secured is not None:
+            self.connection = connection
+            connection.connection_made(secured)
+
+
+class AcceptedPeerCallbacks(Protocol):
+    """Receives the sockets that are accepted from peers."""
+
+    def accepted(self, peer: AcceptedPeer) -> None:
+        """A socket was opened; it may be aborted at once."""
+
+
 class PeerConnectionCallbacks(Protocol):
     """Receives the events of a `PeerConnection`."""
 
@@ -204,6 +278,8 @@ class PeerConnection(asyncio.Protocol):
         self.address = "?"
         """The peer's address."""
         self._callbacks = callbacks
+        self._is_made = False
+        self._early: list[bytes] = []  # with TLS bytes may come before `connection_made`
         self._is_working_off = False
         self._is_buffer_full = False  # the transport's buffer
         self._socket: socket.socket | None = None
@@ -224,10 +300,16 @@ class PeerConnection(asyncio.Protocol):
 
             name = certificate_of(certificate).common_name
         self._callbacks.connection_made(self, name)
+        self._is_made = True
+        early, self._early = self._early, []
+        for data in early:
+            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """Passes bytes to the link. A long input is worked off over several turns, during which reading pauses."""
         stream = self.stream
+        if not self._is_made:
+            self._early.append(data)
         if stream is not None:
             self._callbacks.data_received(stream, data)
             if stream.has_more and not self._is_working_off:

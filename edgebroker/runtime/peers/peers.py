@@ -10,8 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from edgebridge.frontend.connection_rate import source_of
 from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.join import TOPOLOGY_CHANGE
+from edgebroker.address_shares import AddressShares
 from edgebroker.errors import CannotListen
 from edgebroker.instants import Instant
 from edgebroker.names import Address
@@ -23,7 +25,7 @@ from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
-from edgebroker.runtime.peers.connection import DialError, PeerConnection, dial, reason_of
+from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import FederationMembership, prepare_change
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
@@ -47,7 +49,7 @@ class CongestionGauge:
 
 
 STRANGERS_MAX: Final = 64
-"""Connections beyond one for each peer: an accepted one is unidentified until its hello arrives, for 10 s at most."""
+"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s."""
 BACKLOG: Final = 64  # pending connections while we are busy: all gateways of a federation after a power cut
 FOREIGN_ADDRESS_ERRORS: Final = (errno.EADDRNOTAVAIL,)
 
@@ -81,6 +83,9 @@ class PeerManager:
         self._servers: list[asyncio.Server] = []
         self._connections: dict[LinkConnection, PeerConnection] = {}
         self._dials: set[asyncio.Task[None]] = set()
+        self._strangers: AddressShares[AcceptedPeer] = AddressShares()
+        self.displaced = 0
+        """Accepted connections that were closed for newer ones, before it was known who they are."""
 
     def __str__(self) -> str:
         membership, where = self.membership, ", ".join(map(str, self.addresses))
@@ -128,6 +133,9 @@ class PeerManager:
         await self._close_servers()
         for task in self._dials:
             task.cancel()
+        for stranger in self._strangers:
+            if not stranger.is_identified:
+                stranger.abort()
         self._close_links(STOPPING)
         deadline = self._loop.time() + GOODBYE_S
         while self._connections and self._loop.time() < deadline:
@@ -193,17 +201,33 @@ class PeerManager:
 
     # -- callbacks of connections ---------------------------------------------------------------------------------
 
+    def accepted(self, peer: AcceptedPeer) -> None:
+        """Counts an accepted socket. Beyond the bound the oldest one of the address with the most of them is closed:
+        who is a peer shows it within a round trip or two, and is not counted from then on.
+        """
+        self._strangers.add(source_of(peer.address), peer)
+        if len(self._strangers) <= len(self._peers) + STRANGERS_MAX:
+            return
+        for stranger in self._strangers:
+            if stranger.is_identified or stranger.is_over:
+                self._strangers.remove(source_of(stranger.address), stranger)
+        if len(self._strangers) <= len(self._peers) + STRANGERS_MAX:
+            return
+        oldest = self._strangers.oldest_of_greediest()
+        assert oldest is not None
+        self._strangers.remove(source_of(oldest.address), oldest)
+        self.displaced += 1
+        text = "too many strangers dial, and most of them from this address"
+        self._operator_log.log(Level.WARNING, "overlay-full", text, peer=oldest.address)
+        oldest.abort()
+
     def connection_made(self, connection: PeerConnection, certified: str | None) -> None:
-        """Admits the connection to the overlay, unless too many unidentified ones are open."""
+        """Admits the connection to the overlay."""
         overlay, now = self.overlay, clock()
         if connection.peer is not None:
             stream = overlay.dialled(connection.peer, now, certified)
-        elif len(self._connections) < len(self._peers) + STRANGERS_MAX:
-            stream = overlay.accepted(now, certified)
         else:
-            self._operator_log.log(Level.WARNING, "overlay-full", "too many strangers dial", peer=connection.address)
-            connection.transport.abort()
-            return
+            stream = overlay.accepted(now, certified)
         connection.stream, stream.address = stream, connection.address
         self._connections[stream] = connection
         self._reactor.schedule_flush()
@@ -341,12 +365,12 @@ class PeerManager:
 
     async def _listen(self, address: Address) -> None:
         tls = self.membership.tls
+        context = None if tls is None else tls.server_context
         server = await self._loop.create_server(
-            lambda: PeerConnection(self, None),
+            lambda: AcceptedPeer(self, context, lambda: PeerConnection(self, None)),
             address.host,
             address.port,
             backlog=BACKLOG,
-            ssl=None if tls is None else tls.server_context,
         )
         self._servers.append(server)
         self.addresses.append(address)
