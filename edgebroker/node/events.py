@@ -35,6 +35,8 @@ class SubscribeRequest:
     """The name of the shared subscription, whose other members have the same topic filter and content filter; "" means
     none.
     """
+    account: str = ""
+    """Who answers for the group if there is none of the name yet: a user, an address, or a client."""
     was_granted: bool = False
     """Whether it was granted before a restart; then the limits per client do not apply."""
 

@@ -37,6 +37,8 @@ class SubscriptionRefusal:
 
     text: str
     reason: str
+    is_for_group: bool = False
+    """Whether the limit is that of groups of shared subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,13 @@ class Node:
                         request.text, f"all subscriptions of a client have at most {chars_max:,} characters"
                     )
                 ]
+            if request.group and not self.groups.may_join(request.group, request.account):
+                most = self.groups.per_account_max
+                return [
+                    SubscriptionRefusal(
+                        request.text, f"one user or address makes at most {most} groups of shared subscriptions", True
+                    )
+                ]
         if not subscriptions.is_tidy:  # removing two for each new one bounds the backlog of reconnecting clients
             self._remove_departed(2, now)
         self.routes.gather()
@@ -179,7 +188,7 @@ class Node:
         subscription.begin(self.tree.insert(subscription.number, request.topic_filter, predicates))
         subscriptions.add(subscription)
         if request.group:
-            self.groups.join(request.group, subscription)
+            self.groups.join(request.group, subscription, request.account)
         self.routes.follow()
         if self.tree.is_reordering:
             self.timers.set(TIDY, now + 1)

@@ -6,9 +6,11 @@ depends on connections and queue lengths, never on a clock or a random number, s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
+from edgebroker.limits import SHARED_GROUPS_MAX
 from edgebroker.names import ClientId
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.publication import Publication
@@ -39,10 +41,12 @@ class GroupMember(Protocol):
 class SharedGroup:
     """The subscriptions of one group, in the order in which they joined."""
 
-    __slots__ = ("_by_client", "_groups", "_next", "members", "name")
+    __slots__ = ("_by_client", "_groups", "_next", "account", "members", "name")
 
-    def __init__(self, name: str, groups: SharedGroups) -> None:
+    def __init__(self, name: str, groups: SharedGroups, account: str) -> None:
         self.name = name
+        self.account = account
+        """Who made the group, and answers for it as long as it has members."""
         self.members: list[Subscription] = []
         self._by_client: dict[ClientId, Subscription] = {}  # the last of each
         self._groups = groups
@@ -172,6 +176,9 @@ class SharedGroups:
 
         Only the hash is stored, because a topic may have 64 KiB; two flows with the same hash merely share a member.
         """
+        self.per_account_max = SHARED_GROUPS_MAX
+        """Groups that one account may make. A message that matches many groups is work for each of them."""
+        self._by_account: Counter[str] = Counter()
         self._by_name: dict[str, SharedGroup] = {}
         self._by_client: dict[ClientId, list[Subscription]] = {}
 
@@ -190,11 +197,16 @@ class SharedGroups:
         """Return the member subscriptions of *client*."""
         return [member for member in self._by_client.get(client, ()) if not member.subscriber.is_gone]
 
-    def join(self, name: str, subscription: Subscription) -> None:
-        """Add *subscription* to the group *name*, created if there is none."""
+    def may_join(self, name: str, account: str) -> bool:
+        """Return whether there is a group *name*, or *account* may make one more."""
+        return name in self._by_name or self._by_account[account] < self.per_account_max
+
+    def join(self, name: str, subscription: Subscription, account: str = "") -> None:
+        """Add *subscription* to the group *name*, created for *account* if there is none."""
         group = self._by_name.get(name)
         if group is None:
-            group = self._by_name[name] = SharedGroup(name, self)
+            group = self._by_name[name] = SharedGroup(name, self, account)
+            self._by_account[account] += 1
         group.add(subscription)
         subscription.group = group
         self._by_client.setdefault(subscription.client, []).append(subscription)
@@ -207,6 +219,9 @@ class SharedGroups:
         group.remove(subscription)
         if not group.members:
             del self._by_name[group.name]
+            self._by_account[group.account] -= 1
+            if not self._by_account[group.account]:
+                del self._by_account[group.account]
         own = self._by_client[subscription.client]
         own.remove(subscription)
         if not own:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import QUOTA, FrontendOptions, Quota
+from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.acl import Acl
 from edgebridge.session.authorization import AclRights
@@ -56,10 +57,10 @@ OPTIONS = FrontendOptions(
     queue_messages_max=20,
     receive_maximum=10,
     packet_bytes_max=4_096,
-    sessions_max=60,
     connections_max=40,
     retained_messages_max=50,
 )
+NARROW = Quota(sessions_max=60)
 CHECK_EVERY = 100
 PRIVATE = "bystanders/only"
 
@@ -210,7 +211,7 @@ class Peer:
 
 
 class World:
-    def __init__(self, access: AccessPolicy = OPEN, quota: Quota = QUOTA) -> None:
+    def __init__(self, access: AccessPolicy = OPEN, quota: Quota = NARROW) -> None:
         self.ledger = Ledger()
         self.node = Node(self.ledger)
         self.now: Instant = 0
@@ -285,9 +286,9 @@ class World:
         assert sum(self.ledger.dropped.values()) >= 0
         assert Cause.NONE not in self.ledger.dropped
         assert len(frontend.connections) <= OPTIONS.connections_max
-        assert len(sessions) <= OPTIONS.sessions_max
+        assert len(sessions) <= NARROW.sessions_max
         assert len(frontend.retained) <= OPTIONS.retained_messages_max
-        assert len(self.node.subscriptions) <= len(FILTERS) * 40 * OPTIONS.sessions_max
+        assert len(self.node.subscriptions) <= len(FILTERS) * 40 * NARROW.sessions_max
         assert all(len(session.outbox) <= OPTIONS.queue_messages_max for session in sessions.values())
         assert all(len(session.received) <= OPTIONS.receive_maximum for session in sessions.values())
         assert all(
@@ -316,7 +317,7 @@ pattern read # where temp > 30
 @pytest.mark.parametrize("kind", ["valid_packets", "mutated_packets"])
 def test_nothing_but_clean_refusals_where_rules_and_quotas_are_narrow(chance: Random, kind: str) -> None:
     """Rules change under the clients' feet, too."""
-    quota = Quota(connect_bytes_max=200, filter_tests_max=5, memory_bytes_max=400_000)
+    quota = replace(NARROW, connect_bytes_max=200, filter_tests_max=5, memory_bytes_max=400_000)
     world = World(AccessPolicy(rules=AclRights(Acl.parse(RULES))), quota)
     for _ in range(4):
         attack(world, chance, kind, INPUTS // 40)

@@ -33,6 +33,7 @@ class Peer:
     certificate: Any = None
     listener_context = ListenerContext()
     peer = "fuzz"
+    closing = False
 
 
 class Above:
@@ -44,6 +45,10 @@ class Above:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+
+    def begin_handshake(self) -> None: ...
+
+    def end_handshake(self) -> None: ...
 
     def data_received(self, data: bytes) -> None:
         self.heard += data

@@ -201,12 +201,17 @@ def test_an_older_tls_than_allowed_is_refused(serve: Callable[..., Any], certifi
     assert said_at_end(gateway) == [("tls-handshake", "turned away: unsupported protocol")]
 
 
-def test_half_a_handshake_is_no_place_to_stay(serve: Callable[..., Any], tmp_path: Path) -> None:
+def test_half_a_handshake_is_no_place_to_stay(serve: Callable[..., Any], certificates: Certificates) -> None:
+    """It counts as a connection of the listener, and gives way to the next one; a client that has come in does not."""
     gateway = serve("connections_max = 1")
     with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as slow:
         slow.sendall(b"\x16\x03\x01")
-        with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as second:
-            assert second.recv(10) == b"", "it counts as a connection of this listener"
+        with dial(gateway.tls_port, certificates) as second:
+            assert slow.recv(10) == b""
+            second.sendall(CONNECT)
+            assert second.recv(4) == CONNACK
+            with socket.create_connection(("127.0.0.1", gateway.tls_port), PATIENCE_S) as third:
+                assert third.recv(10) == b""
     assert said_at_end(gateway) == [("listener-full", "turned away: there are 1 already")]
 
 

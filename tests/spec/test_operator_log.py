@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgebridge.frontend.event_buffer import EVENTS_MAX, REFUSED
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import QUOTA, FrontendOptions, Quota
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
 from edgebridge.session.authorization import AclRights
@@ -189,10 +189,10 @@ def test_an_unexpected_error_is_told_with_its_place() -> None:
 class Office:
     """A front end, and what its scribe writes."""
 
-    def __init__(self, **options: int) -> None:
+    def __init__(self, quota: Quota = QUOTA, **options: int) -> None:
         self.desk = Desk()
         self.now = 0
-        self.frontend = Frontend(Node(Ledger()), FrontendOptions(**options), lambda: "assigned")
+        self.frontend = Frontend(Node(Ledger()), FrontendOptions(**options), lambda: "assigned", quota=quota)
         self.pump = LogPump(self.frontend, self.desk.log, lambda: self.now)
 
     def lines(self) -> list[str]:
@@ -250,7 +250,7 @@ def test_who_comes_and_goes_is_told_with_the_reason(how: Callable[[Office, Any],
 
 
 def test_refusals_are_warnings_and_name_who_was_refused() -> None:
-    office = Office(sessions_max=1, connections_max=3)
+    office = Office(Quota(sessions_max=1), connections_max=3)
     office.come("first")
     office.come("second")
     office.say(office.frontend.opened("10.0.0.9:1", 0), Publish("a", b"x", 0))

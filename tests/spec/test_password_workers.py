@@ -44,7 +44,7 @@ def test_who_left_before_it_was_its_turn_is_not_hashed_for() -> None:
             if verification.connection.number == 1_000:
                 last.set()
 
-        verifying = PasswordWorkers(asyncio.get_running_loop(), told)
+        verifying = PasswordWorkers(asyncio.get_running_loop(), told, lambda: None)
         may_answer = threading.Event()
         question = Slow(may_answer)
         stormed = [asked(number, question) for number in range(100)]

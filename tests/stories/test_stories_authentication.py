@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.options import ClientCertificate, FrontendOptions, ListenerContext, Redirect
+from edgebridge.frontend.options import ClientCertificate, ListenerContext, Quota, Redirect
 from edgebridge.session.access import AccessPolicy, CertificateUser
 from edgebridge.session.password_cache import PasswordCache
 from edgebridge.session.passwordfile import PasswordFile
@@ -228,7 +228,7 @@ def test_every_refusal_is_counted_once(play_v5: Any) -> None:
         c > 0xf100                                      c < DISCONNECT reason=0x81    c < CLOSED
         """,
         access=ACCESS,
-        terms=FrontendOptions(sessions_max=1),
+        quota=Quota(sessions_max=1),
     )
     assert play_v5.broker.frontend.disconnector.refusals == {
         ReasonCode.MALFORMED_PACKET: 2,

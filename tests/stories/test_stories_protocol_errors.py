@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import FrontendOptions, Quota
 
 BYSTANDERS = """
     alice > CONNECT            alice < CONNACK
@@ -210,7 +210,7 @@ def test_too_many_connections(play: Any) -> None:
 
 
 def test_too_many_sessions(play: Any) -> None:
-    play("alice > CONNECT    alice < CONNACK", FrontendOptions(sessions_max=1))
+    play("alice > CONNECT    alice < CONNACK", quota=Quota(sessions_max=1))
     play("""
     bob   > CONNECT          bob   < CONNACK reason=0x97    bob < CLOSED
     alice > DISCONNECT

@@ -80,6 +80,8 @@ def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
     frontend.input.connect_bytes_max = quota.connect_bytes_max
     frontend.subscribe_handler.filter_quota.quota = quota
     frontend.node.subscriptions_per_client_max = quota.subscriptions_max
+    frontend.node.groups.per_account_max = quota.shared_groups_max
+    frontend.connect_handler.session_quota.sessions_max = quota.sessions_max
     frontend.memory_limit.bytes_max = quota.memory_bytes_max
     frontend.memory_limit.check(now)
     for connection in frontend.connections.values():

@@ -26,6 +26,7 @@ from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
 from edgebridge.frontend.queue_expiry import QueueExpiry
 from edgebridge.frontend.retained_replay import RetainedReplay
+from edgebridge.frontend.session_quota import SessionQuota
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.sparkplug_rebirth import SparkplugRebirth
 from edgebridge.session.access import AccessPolicy
@@ -71,6 +72,7 @@ def assemble(
 ) -> FrontendParts:
     """Construct the parts of one front end; the arguments are those of `Frontend`."""
     node.groups.is_sticky = options.sharing == "sticky"
+    node.groups.per_account_max = quota.shared_groups_max
     retained = RetainedStore(options.retained_messages_max, options.retained_bytes_max)
     fan_out_cache = FanOutCache(node.routes)
     session_journal = SessionJournal(node.timers, journal)
@@ -97,6 +99,7 @@ def assemble(
         shared_subscriptions,
         authenticator,
         authorizer,
+        SessionQuota(quota.sessions_max),
         options,
         new_client_id,
         events,

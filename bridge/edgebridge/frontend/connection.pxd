@@ -25,13 +25,14 @@ cdef class DurabilityBarrier:
 cdef class Connection:
     cdef public dict aliases
     cdef public object meter, certificate, listener_context
-    cdef public bint closing, is_dirty, is_held, is_deferred, is_resumed, is_v5, paused, has_problem_information
+    cdef public bint closing, is_dirty, is_held, is_deferred, is_packet_timed, is_resumed, is_v5, paused, has_problem_information
     cdef public bytes final_packet
     cdef public object out_aliases
     cdef public object dialect, job, disconnect_reason, last_received_at, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, barriers, out, out_batches, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
-    cdef public Py_ssize_t job_bytes, owed_bytes
+    cdef public Py_ssize_t job_bytes, owed_bytes, transport_bytes
+    cdef public object packet_begun_at
     cdef public Session session
     cdef public set inherited_qos2_ids
     cpdef list take_out(self)

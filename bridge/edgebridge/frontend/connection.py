@@ -139,6 +139,7 @@ class Connection:
         "is_deferred",
         "is_dirty",
         "is_held",
+        "is_packet_timed",
         "is_resumed",
         "is_v5",
         "job",
@@ -155,6 +156,7 @@ class Connection:
         "out_bytes_max",
         "out_messages",
         "owed_bytes",
+        "packet_begun_at",
         "packet_bytes_max",
         "paused",
         "peer",
@@ -164,6 +166,7 @@ class Connection:
         "session",
         "state",
         "transport",
+        "transport_bytes",
         "verdict",
     )
 
@@ -172,6 +175,8 @@ class Connection:
         self.peer = peer
         self.transport: Any = None
         """The world's own."""
+        self.transport_bytes = 0
+        """What the layers of the transport hold for it: TLS."""
         self.listener_context = LOCAL_LISTENER
         self.certificate: ClientCertificate | None = None
         """What the client proved to be, before its CONNECT is read."""
@@ -201,6 +206,10 @@ class Connection:
         self.pending: list[bytes] = []
         self.pending_bytes = 0
         self.pending_wanted = 0
+        self.packet_begun_at: Instant = 0
+        """When the large packet began that `pending` has a part of."""
+        self.is_packet_timed = False
+        """Whether a timer will look whether that packet is complete (`unfinished_input`)."""
         self.meter: Meter | None = None
         """Counts what the client publishes; None: it may publish as fast as it likes."""
         self.is_held = False

@@ -11,6 +11,7 @@ from edgebridge.frontend.connection_rate import ConnectionRateLimit
 from edgebridge.frontend.fast_path.input import InputFastPath
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
 from edgebridge.frontend.handlers.authentication import Verification
+from edgebridge.frontend.handlers.connect import DisplacementCause
 from edgebridge.frontend.handlers.disconnect import Disconnector
 from edgebridge.frontend.input_scheduler import InputScheduler
 from edgebridge.frontend.memory_limit import MemoryLimit
@@ -25,6 +26,7 @@ from edgebridge.frontend.options import (
     Redirect,
 )
 from edgebridge.frontend.sys_topics import SysTopics
+from edgebridge.frontend.unfinished_input import UnfinishedInput
 from edgebridge.session.access import OPEN, AccessPolicy
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.session.lifecycle import CLOSED, CONNECTED, ConnectionState, next_state
@@ -48,7 +50,7 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Instant
-from edgebroker.limits import QUEUED_BYTES_LEAST
+from edgebroker.limits import QUEUED_BYTES_LEAST, VERIFICATIONS_MAX
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
@@ -114,6 +116,9 @@ class Frontend:
         self.disconnector = Disconnector(self.connect_handler, node.timers)
         self.memory_limit = MemoryLimit(
             quota.memory_bytes_max, self.connections, self.connect_handler, self.retained, self.delivery, self.journal
+        )
+        self.unfinished_input = UnfinishedInput(
+            self.connections, self.disconnector, node.timers, terms.connect_timeout_s
         )
         self.input_scheduler = InputScheduler(
             node.timers, self.delivery, self.subscribe_handler.replay, self.publish_handler, self.feed
@@ -187,9 +192,12 @@ class Frontend:
         connection = Connection(self.accepted, peer, self.dirty, self.options.out_bytes_max, now)
         connection.listener_context = listener_context
         self.connections[connection.number] = connection
+        self.connect_handler.connecting.add(connection)
         if len(self.connections) > self.options.connections_max:
-            self.disconnector.reject(connection, ReasonCode.SERVER_BUSY, "too many connections")
-        elif self.memory_limit.is_tight(now):
+            self.close_for_newcomer(connection)
+        if connection.closing:
+            return connection
+        if self.memory_limit.is_tight(now):
             self.disconnector.reject(connection, ReasonCode.QUOTA_EXCEEDED, "memory is short")
         elif not self.connection_rate.admits(peer, now):
             self.disconnector.reject(connection, ReasonCode.CONNECTION_RATE_EXCEEDED, "connections come too fast")
@@ -198,6 +206,27 @@ class Frontend:
             at = now + self.options.connect_timeout_s * SECOND
             self.node.timers.set(("connect", connection.number), at)
         return connection
+
+    def close_for_newcomer(self, newcomer: Connection, listener: int | None = None) -> None:
+        """Close one because there are too many, at *listener* or in all: the oldest connection without CONNECT of the
+        address that has the most of these, which is the *newcomer* itself if there is no other.
+        """
+        closed = self.connect_handler.connecting.connection_to_close(listener) or newcomer
+        why = "too many connections"
+        if closed is newcomer:
+            self.disconnector.reject(closed, ReasonCode.SERVER_BUSY, why)
+        else:
+            why = f"{why}, and most of those without CONNECT come from this address"
+            self.disconnector.displace(closed, DisplacementCause.CONNECTING, ReasonCode.SERVER_BUSY, why)
+
+    def begin_handshake(self, connection: Connection) -> None:
+        """The first byte of TLS has come on *connection*. If handshakes hold too much, one of them is closed."""
+        connecting = self.connect_handler.connecting
+        connecting.begin_handshake(connection)
+        closed = connecting.handshake_to_close(self.quota.memory_bytes_max)
+        if closed is not None:
+            why = "too many TLS handshakes, and most of them from this address"
+            self.disconnector.displace(closed, DisplacementCause.HANDSHAKE, ReasonCode.SERVER_BUSY, why)
 
     def feed(self, connection: Connection, chunk: bytes, now: Instant) -> None:
         """Bytes arrived."""
@@ -214,6 +243,7 @@ class Frontend:
         memory = self.memory_limit
         memory.unmeasured += len(chunk)
         if memory.unmeasured >= memory.due:
+            self.unfinished_input.check(self.quota)
             memory.check(now)
         if connection.meter is not None:
             wait = connection.meter.charge(self.ledger.published - published, len(chunk), now)
@@ -243,9 +273,18 @@ class Frontend:
                 self.input_scheduler.schedule(connection, now)
         return out
 
-    def verifications(self) -> list[Verification]:
-        """What the world is to run, in any order, wherever it likes, but not where others wait if it `is_slow`."""
-        return self.authenticator.take_waiting()
+    def verifications(self, slow_max: int = VERIFICATIONS_MAX) -> list[Verification]:
+        """What the world is to run, wherever it likes, but not where others wait if it `is_slow`.
+
+        *slow_max*: how many of those it can run now. The rest is asked for when one of them is done.
+        """
+        return self.authenticator.take_waiting(slow_max)
+
+    @property
+    def displaced(self) -> dict[DisplacementCause, int]:
+        """What was given up so that others are served, by cause."""
+        counts = self.connect_handler.counters.displaced
+        return {**counts, DisplacementCause.VERIFICATION: self.authenticator.displaced}
 
     def verified(self, connection: Connection, verdict: AuthenticationResult, now: Instant) -> None:
         """A verification was run. What the client sent meanwhile is read now."""
@@ -277,6 +316,8 @@ class Frontend:
                 case ("pass", int(number)) if number in self.connections:
                     over = self.connections[number]
                     self.disconnector.disconnect(over, ReasonCode.MAXIMUM_CONNECT_TIME, "the token has expired")
+                case ("packet", int(number)) if number in self.connections:
+                    self.unfinished_input.check_rate(self.connections[number], self.quota, now)
                 case ("turn",):
                     self.input_scheduler.run_next(self.input, now)
                 case ("pause", int(number)) if number in self.connections:

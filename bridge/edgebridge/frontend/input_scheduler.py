@@ -43,6 +43,8 @@ SERVER_REASONS: Final = frozenset(
     }
 )
 """Reasons to send away a client that has done nothing wrong."""
+PACKET_INTERVAL: Final[Duration] = 10_000_000
+"""A large packet that is not whole is looked at so long after it began: one timer for all packets until then."""
 REST_INTERVAL_MAX: Final[Duration] = 1_000_000
 """The same after a filter that was much more than a turn's part."""
 
@@ -112,6 +114,11 @@ class InputScheduler:
         self._paused.add(connection.number)
         self._timers.set(("pause", connection.number), until)
 
+    def time_packet(self, connection: Connection, now: Instant) -> None:
+        """Look after *connection*'s large unfinished packet later: nearly always it is complete long before."""
+        connection.is_packet_timed = True
+        self._timers.set(("packet", connection.number), now + PACKET_INTERVAL)
+
     def end_pauses(self, now: Instant) -> None:
         """Nobody has to wait any more for having published too fast."""
         for number in self._paused:
@@ -164,6 +171,7 @@ class InputScheduler:
             connection.pending, connection.pending_bytes = [], 0
         self._paused.discard(connection.number)
         self._timers.cancel(("pause", connection.number))
+        self._timers.cancel(("packet", connection.number))
 
     def _resume_input(self, connection: Connection, now: Instant) -> None:
         if connection.closing or not connection.is_held or connection.number in self._paused:

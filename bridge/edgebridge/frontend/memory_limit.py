@@ -93,7 +93,7 @@ class MemoryLimit:
         kept = 0
         total = self._retained.held_bytes + MESSAGE_BYTES * len(self._retained)
         for connection in self._connections.values():
-            octets = connection.pending_bytes + connection.job_bytes + connection.out_bytes
+            octets = connection.pending_bytes + connection.job_bytes + connection.out_bytes + connection.transport_bytes
             if octets and not connection.closing:
                 total += octets
                 holders.append((octets, connection.number, connection))

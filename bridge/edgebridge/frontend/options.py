@@ -117,7 +117,6 @@ class FrontendOptions:
     connect_timeout_s: int = limits.CONNECT_TIMEOUT_S
     session_expiry_s_max: int = limits.SESSION_EXPIRY_S_MAX
     connections_max: int = limits.CONNECTIONS_MAX
-    sessions_max: int = limits.SESSIONS_MAX
     retained_messages_max: int = limits.RETAINED_MESSAGES_MAX
     retained_bytes_max: int = limits.RETAINED_BYTES_MAX
     keep_alive_s_max: int = 0
@@ -189,6 +188,12 @@ class Quota:
     """All clients of one user, or of one address if nobody is asked who he is, have so many times that together."""
     subscriptions_max: int = limits.SUBSCRIPTIONS_PER_CLIENT_MAX
     """Of one client."""
+    shared_groups_max: int = limits.SHARED_GROUPS_MAX
+    """Groups of shared subscriptions that all clients of one user, or of one address, may make together."""
+    sessions_max: int = limits.SESSIONS_MAX
+    """Of all clients; half of them of one user, or of one address where no user is named."""
+    packet_bytes_per_s_min: int = limits.PACKET_BYTES_PER_S_MIN
+    """The least rate of a packet that is not whole, after CONNECT_TIMEOUT_S; 0: no bound."""
     memory_bytes_max: int = limits.MEMORY_BYTES_MAX
     """What input, output, queues and retained messages of all clients may hold together."""
 

@@ -56,6 +56,7 @@ class Session:
     """One client's state. `connection` is None while it is away; subscriptions are kept by the node."""
 
     __slots__ = (
+        "account",
         "bridge_sync",
         "claims",
         "client_id",
@@ -80,6 +81,8 @@ class Session:
 
     def __init__(self, client_id: ClientId, inflight: Inflight, outbox: SessionOutbox) -> None:
         self.client_id = client_id
+        self.account = ""
+        """Who answers for it (`frontend.session_quota`); empty: part of this gateway, or anonymous in the journal."""
         self.connection: Any = None
         self.expiry_s = 0
         """Seconds the session outlives its connection."""

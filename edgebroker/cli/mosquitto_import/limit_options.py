@@ -95,7 +95,7 @@ OPTIONS: Final[dict[str, Rule]] = {
     "retain_available": retain_available,
     "retain_expiry_interval": needless("expired retained messages are forgotten every minute"),
     "global_max_connections": bound("limits", "connections_max", unlimited=1_000_000, least=-1),
-    "global_max_clients": missing("sessions are bounded, at 20,000, but not by a setting; see limits.connections_max"),
+    "global_max_clients": bound("quota", "sessions_max", unlimited=1_000_000, least=-1),
     "queue_qos0_messages": switch(
         on=missing("QoS 0 messages are not queued for absent clients: let them be published with QoS 1"),
         off=needless("it is so already"),

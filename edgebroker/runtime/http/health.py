@@ -145,7 +145,15 @@ def _links(view: GatewayView) -> Iterator[HealthCheck]:
         yield HealthCheck("links", f"refused: {'; '.join(refused)}" if refused else "", {"down": down})
 
 
+SESSIONS_SHARE_MAX: Final = 0.8
+"""Of `quota.sessions_max`: beyond it anonymous sessions will soon end for newcomers, or newcomers be refused."""
+
+
 def _warnings(view: GatewayView) -> Iterator[str]:
+    connect_handler = view.frontend.connect_handler
+    sessions, most = len(connect_handler.sessions), connect_handler.session_quota.sessions_max
+    if sessions >= SESSIONS_SHARE_MAX * most:
+        yield f"sessions: {sessions:,} of {most:,}, which quota.sessions_max allows"
     if view.store is not None:
         yield from view.store.damage_warnings()
     if view.peer_manager is not None:

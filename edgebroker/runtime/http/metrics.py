@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import edgebroker
+from edgebridge.frontend.handlers.connect import DisplacementCause
 from edgebroker.instants import SECOND
 from edgebroker.log_schema import Cause
 from edgebroker.runtime.http.health import GatewayView
@@ -193,6 +194,15 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.family("edgebroker_refusals", "counter", "Connections refused, or closed for what the client did, by reason.")
     for reason, count in frontend.disconnector.refusals.items():
         page.sample("_total", count, reason=reason.name.lower())
+    displaced = {cause.value: count for cause, count in frontend.displaced.items() if count}
+    if view.peer_manager is not None and view.peer_manager.displaced:
+        displaced[DisplacementCause.PEER.value] = view.peer_manager.displaced
+    meaning = "Connections, sessions and password checks that were given up so that others are served, by cause."
+    page.family("edgebroker_displaced", "counter", meaning)
+    for name, count in sorted(displaced.items()):
+        page.sample("_total", count, cause=name)
+    handshakes = frontend.connect_handler.connecting.handshake_bytes
+    page.gauge("edgebroker_handshake_bytes", "What TLS handshakes hold that go on.", handshakes, "bytes")
     page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")
     for cause, count in sorted(frontend.subscribe_handler.refused.items()):
         page.sample("_total", count, cause=cause)

@@ -318,10 +318,13 @@ class Listener:
         return "?"
 
     def client_connected(self, connection: Connection) -> bool:
-        """Counts a client. Returns False if the limit of connections is exceeded."""
+        """Counts a client. Returns False if the limit of connections is exceeded, and no older one gave way."""
         self.connections += 1
         most = self.settings.connections_max
-        if most is None or self.connections <= most:
+        if most is None or self.connections <= most or connection.closing:
+            return True
+        self._reactor.frontend.close_for_newcomer(connection, self._number)
+        if not connection.closing:
             return True
         self._refusals.record(ConnectionRefusalCause.FULL, self.label, connection.peer, f"there are {most} already")
         return False

@@ -215,13 +215,14 @@ HANDSHAKE_RECORD, HIGHEST_RECORD = 20, 24
 class TlsLayer(Layer):
     """The server's side of TLS. Nothing is passed up before the handshake is complete."""
 
-    __slots__ = ("_has_input", "_incoming", "_is_closed", "_is_open", "_outgoing", "_refusals", "_tls")
+    __slots__ = ("_context", "_has_input", "_incoming", "_is_closed", "_is_open", "_outgoing", "_refusals", "_tls")
 
     def __init__(self, above: ClientProtocol | Layer, context: ssl.SSLContext, refusals: ConnectionRefusals) -> None:
         super().__init__(above)
+        self._context = context
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls: ssl.SSLObject  # from the first byte on: a connection that says nothing takes no memory of OpenSSL's
         self._refusals = refusals
         self._has_input = False
         self._is_open = False
@@ -237,6 +238,10 @@ class TlsLayer(Layer):
                 self._refuse(
                     ConnectionRefusalCause.PLAIN, f"the first byte is 0x{data[0]:02x}; this listener speaks TLS alone"
                 )
+                return
+            self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            self.client_protocol.begin_handshake()
+            if self.client_protocol.connection.closing:  # it was the one to go
                 return
         pieces: list[bytes] = []
         for offset in range(0, len(data), SLICE_BYTES):
@@ -308,6 +313,7 @@ class TlsLayer(Layer):
             return False
         self._is_open = True
         self._send()
+        self.client_protocol.end_handshake()
         if certificate := self._tls.getpeercert():
             self.client_protocol.connection.certificate = certificate_of(certificate)
         return True

@@ -19,13 +19,23 @@ FAILED: Final = AuthenticationResult(ReasonCode.SERVER_UNAVAILABLE, "who you are
 
 
 class PasswordWorkers:
-    """Runs verifications, quick ones at once and slow ones in threads. The loop calls *done* with each result."""
+    """Runs verifications, quick ones at once and slow ones in threads.
+
+    The loop calls *done* with each result, and *on_free* when a thread is free again: what waits is the core's affair,
+    which knows whose turn it is.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, done: Callable[[Verification, AuthenticationResult], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        done: Callable[[Verification, AuthenticationResult], None],
+        on_free: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._done = done
+        self._on_free = on_free
+        self.free = min(THREADS_MAX, os.cpu_count() or 1)
+        """Threads that have nothing to do."""
         self._threads: ThreadPoolExecutor | None = None
 
     def submit(self, verification: Verification) -> None:
@@ -34,7 +44,8 @@ class PasswordWorkers:
             self._done(verification, self._result_of(verification))
             return
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(min(THREADS_MAX, os.cpu_count() or 1), "passwords")
+            self._threads = ThreadPoolExecutor(self.free, "passwords")
+        self.free -= 1
         self._threads.submit(self._run_in_thread, verification)
 
     def stop(self) -> None:
@@ -43,11 +54,15 @@ class PasswordWorkers:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _run_in_thread(self, verification: Verification) -> None:
-        if not verification.is_awaited:
-            return
-        result = self._result_of(verification)
+        result = self._result_of(verification) if verification.is_awaited else None
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._done, verification, result)
+            self._loop.call_soon_threadsafe(self._finish, verification, result)
+
+    def _finish(self, verification: Verification, result: AuthenticationResult | None) -> None:
+        self.free += 1
+        if result is not None:
+            self._done(verification, result)
+        self._on_free()
 
     def _result_of(self, verification: Verification) -> AuthenticationResult:
         try:

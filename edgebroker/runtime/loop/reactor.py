@@ -57,6 +57,15 @@ class ClientProtocol:
         self._reactor.schedule_flush()
         self._reactor.arm_timer()
 
+    def begin_handshake(self) -> None:
+        """The first byte of a TLS handshake has come: count it, and close another one if there are too many."""
+        self._reactor.frontend.begin_handshake(self.connection)
+        self._reactor.schedule_flush()
+
+    def end_handshake(self) -> None:
+        """The TLS handshake is complete."""
+        self._reactor.frontend.connect_handler.connecting.end_handshake(self.connection)
+
     def data_received(self, data: bytes) -> None:
         """Pass *data* to the front end; what it answers is sent at the end of the turn."""
         reactor = self._reactor
@@ -153,7 +162,7 @@ class Reactor:
             self._loop.poller.on_batch_served = self.flush_all
             if gather_us:
                 self._loop.poller.coalescer = self._coalescer = InputCoalescer(gather_us)
-        self._password_workers = PasswordWorkers(self._loop, self._verified)
+        self._password_workers = PasswordWorkers(self._loop, self._verified, self.verify)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant | None = None
         self._timer_changes = -1
@@ -244,8 +253,8 @@ class Reactor:
         self.frontend.journal.commit_transaction(clock())
 
     def verify(self) -> None:
-        """Start the verification of all clients whose CONNECT has arrived."""
-        for verification in self.frontend.verifications():
+        """Start the verification of clients whose CONNECT has arrived, as many as there are threads for."""
+        for verification in self.frontend.verifications(self._password_workers.free):
             self._password_workers.submit(verification)
         self.arm_timer()
 

@@ -374,6 +374,9 @@ class QuotaSettings:
     filter_attributes_max: int = key(limits.FILTER_ATTRIBUTES_PER_CLIENT_MAX, Integer(1, 1_000_000), Activation.LIVE)
     filter_clients_max: int = key(limits.FILTER_CLIENTS_MAX, Integer(1, 100_000), Activation.LIVE)
     subscriptions_max: int = key(limits.SUBSCRIPTIONS_PER_CLIENT_MAX, Integer(1, 1_000_000), Activation.LIVE)
+    shared_groups_max: int = key(limits.SHARED_GROUPS_MAX, Integer(0, 100_000), Activation.LIVE)
+    sessions_max: int = key(limits.SESSIONS_MAX, Integer(1, 1_000_000), Activation.LIVE)
+    packet_bytes_per_s_min: int = key(limits.PACKET_BYTES_PER_S_MIN, Integer(0, 1_000_000), Activation.LIVE)
     memory_bytes_max: int = key(limits.MEMORY_BYTES_MAX, Integer(4 * limits.MIB, 1 << 40), Activation.LIVE)
 
 

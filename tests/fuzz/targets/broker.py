@@ -7,7 +7,7 @@ from itertools import count, product
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import SPOKEN, V5, V311
 from edgebridge.wire.encode import encode_packet
@@ -21,9 +21,8 @@ from tests.fuzz.frame.target import BOMB_BYTES, Target, filled
 
 from . import packets
 
-OPTIONS = FrontendOptions(
-    queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, sessions_max=10, connections_max=10
-)
+OPTIONS = FrontendOptions(queue_messages_max=20, receive_maximum=10, packet_bytes_max=1 << 20, connections_max=10)
+QUOTA = Quota(sessions_max=10)
 HELLO = {dialect: encode_packet(Connect("c", dialect=dialect), dialect) for dialect in SPOKEN}
 
 
@@ -48,7 +47,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.frontend = Frontend(Node(self.ledger), OPTIONS, lambda: "assigned")
+        self.frontend = Frontend(Node(self.ledger), OPTIONS, lambda: "assigned", quota=QUOTA)
         self.frontend.start(0)
         self.now = 0
         self.bystander = Peer(self.frontend)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgebridge.frontend.options import FrontendOptions
+from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import Dialect
 from edgebridge.wire.fields import write_binary, write_text
@@ -195,8 +195,13 @@ def test_connack_comes_first_and_once(play: Any) -> None:
 
 @pytest.mark.mqtt(v311="MQTT-3.2.2-4", v5="MQTT-3.2.2-6")
 def test_a_refusal_knows_no_session(play: Any) -> None:
-    """There is one, and the CONNECT is refused for its will, or for the number of sessions."""
-    play(f"alice > {KEPT}    alice < CONNACK    alice cut", FrontendOptions(sessions_max=1, client_id_bytes_max=5))
+    """There is one, and the CONNECT is refused for its identifier, or for the number of sessions."""
+    script = f"""
+    alice > {KEPT}                   alice < CONNACK
+    alice > SUBSCRIBE t qos=1        alice < SUBACK granted=1
+    alice > PUBLISH t qos=1 "x"      alice < PUBLISH t qos=1 "x"    alice < PUBACK    alice cut
+    """
+    play(script, FrontendOptions(client_id_bytes_max=5), quota=Quota(sessions_max=1))
     play("""
     alice > CONNECT id=another clean=0    alice < CONNACK present=0 reason=0x85    alice < CLOSED
     bob   > CONNECT clean=0               bob   < CONNACK present=0 reason=0x97    bob   < CLOSED

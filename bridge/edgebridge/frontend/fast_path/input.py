@@ -225,6 +225,10 @@ class InputFastPath:
             rest = chunk[at:] if at else chunk
             connection.pending.append(rest)
             connection.pending_bytes = end - at
+            if connection.pending_wanted >= LARGE_PACKET_BYTES:
+                connection.packet_begun_at = now
+                if not connection.is_packet_timed:
+                    self._scheduler.time_packet(connection, now)
 
     def _charge(self) -> None:
         """Take off this turn's work what routing and delivery took since the last call."""

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, NamedTuple
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.connection_rate import ConnectingClients
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.event_buffer import CONNECTED, DISCONNECTED, REFUSED, EventBuffer
 from edgebridge.frontend.fast_path.fan_out import FanOutCache
@@ -20,6 +22,7 @@ from edgebridge.frontend.handlers.publish_admission import DISALLOWED_TEXT
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, FrontendOptions, ListenerContext, Redirect
+from edgebridge.frontend.session_quota import SessionQuota, session_account
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebridge.session.credentials import WRONG_CREDENTIALS, AuthenticationResult
@@ -58,10 +61,29 @@ class Ban(NamedTuple):
     """What the operator said; may be empty."""
 
 
+class DisplacementCause(Enum):
+    """What was given up so that others are served. The value is the label in metrics."""
+
+    SLOW_PACKET = "slow_packet"
+    """A connection whose packet came more slowly than `quota.packet_bytes_per_s_min`."""
+    UNFINISHED_INPUT = "unfinished_input"
+    """A connection: unfinished packets of its user or address held too much memory."""
+    CONNECTING = "connecting"
+    """A connection without CONNECT: there were too many, and most of them came from its address."""
+    HANDSHAKE = "tls_handshake"
+    """A connection in its TLS handshake, for the same reason."""
+    VERIFICATION = "verification"
+    """A CONNECT whose password waited to be checked, for the same reason."""
+    SESSION = "session"
+    """A session without a user and without messages, whose client was away: there were too many."""
+    PEER = "peer"
+    """A connection to the peer listener that had not shown who it is."""
+
+
 class ClientCounters:
     """Counts of clients: those that are here `now`, the most that ever were, and all that were let in."""
 
-    __slots__ = ("admitted", "current", "expired", "maximum", "refused")
+    __slots__ = ("admitted", "current", "displaced", "expired", "maximum", "refused")
 
     def __init__(self) -> None:
         self.current = 0
@@ -71,6 +93,8 @@ class ClientCounters:
         """Sessions whose time was over."""
         self.refused: dict[ReasonCode, int] = {}
         """CONNECTs, by the reason that CONNACK gave, or would have given."""
+        self.displaced = dict.fromkeys(DisplacementCause, 0)
+        """Connections, sessions and checks of passwords that were given up so that others are served."""
 
     def connected(self) -> None:
         """A client was let in."""
@@ -81,6 +105,10 @@ class ClientCounters:
     def disconnected(self) -> None:
         """A client that was let in is gone."""
         self.current -= 1
+
+    def displace(self, cause: DisplacementCause) -> None:
+        """Something was given up for others."""
+        self.displaced[cause] += 1
 
     def refuse(self, reason: ReasonCode) -> None:
         """A client was not let in."""
@@ -179,6 +207,7 @@ class ConnectHandler:
         sharing: SharedSubscriptions,
         authenticator: Authenticator,
         authorizer: Authorizer,
+        session_quota: SessionQuota,
         terms: FrontendOptions,
         new_client_id: Callable[[], str],
         events: EventBuffer,
@@ -199,6 +228,8 @@ class ConnectHandler:
         self.blocked: dict[str, Ban] = {}
         """Clients that an operator keeps out; the world takes them out of it."""
         self.sessions: dict[ClientId, Session] = {}
+        self.session_quota = session_quota
+        self.connecting = ConnectingClients()
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max or QUEUED_BYTES_LEAST)
         """What waits in all queues together."""
         self._host = host
@@ -276,10 +307,13 @@ class ConnectHandler:
             what = "a clean start" if connect.clean_start else "a client of another user"
             self._end_before_expiry(known, connection, verdict.user, f"{what} ended a session", now)
             known = None
-        if known is None and len(self.sessions) >= self._options.sessions_max:
-            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, "too many sessions", client=client_id)
+        account = session_account(verdict.user, connection)
+        if known is None and (why := self._session_refusal(account, now)):
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
             return
         session = known or self.begin_session(client_id)
+        self.session_quota.client_came(session)
+        self.session_quota.charge(session, account)
         self._negotiate_options(connection, session, connect, properties)
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
@@ -327,6 +361,15 @@ class ConnectHandler:
         if session.subscribed:
             self._shared_subscriptions.member_connected(session, now)
 
+    def _session_refusal(self, account: str, now: Instant) -> str:
+        """Why *account* gets no other session, empty if it does: one that nobody misses ends for it."""
+        why = self.session_quota.refusal(account, len(self.sessions))
+        if why and (abandoned := self.session_quota.session_to_end(account, len(self.sessions))) is not None:
+            self.counters.displace(DisplacementCause.SESSION)
+            self.end_session(abandoned, now)
+            why = self.session_quota.refusal(account, len(self.sessions))
+        return why
+
     def recheck_access(self, now: Instant) -> int:
         """Other files hold: who would not be let in any more has to go. Returns how many."""
         access, gone = self._authenticator.access, 0
@@ -355,6 +398,7 @@ class ConnectHandler:
 
         *cause* stands in the operator's log alone.
         """
+        self.connecting.forget(connection)
         self.counters.refuse(reason)
         self.events.add(REFUSED, connection, reason, f"{why}: {cause}" if cause else why, client)
         properties: Properties = {Property.SERVER_REFERENCE: reference} if reference else {}
@@ -371,6 +415,7 @@ class ConnectHandler:
         """Answer bytes that are no acceptable CONNECT: with CONNACK if the sender speaks MQTT, else by closing."""
         dialect = answering_dialect(body)
         if dialect is None:
+            self.connecting.forget(connection)
             self.counters.refuse(error.reason)
             self.events.add(REFUSED, connection, error.reason, str(error))
             connection.close()
@@ -415,6 +460,7 @@ class ConnectHandler:
     def _start_timers(self, connection: Connection, now: Instant) -> None:
         timers = self._node.timers
         timers.cancel(("connect", connection.number))
+        self.connecting.forget(connection)
         if connection.keep_alive:
             timers.set(("alive", connection.number), now + connection.keep_alive)
         if connection.verdict.expires_in_s is not None:
@@ -464,6 +510,7 @@ class ConnectHandler:
         timers.cancel(("connect", connection.number))
         timers.cancel(("alive", connection.number))
         timers.cancel(("pass", connection.number))
+        self.connecting.forget(connection)
         self._authenticator.forget(connection)
         if connection.state is ConnectionState.CLOSED:
             return
@@ -488,6 +535,7 @@ class ConnectHandler:
                 self.publish_will(session, now)
         if session.expiry_s:
             timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
+            self.session_quota.client_left(session)
             self._journal.disconnected(session, now)
             self._shared_subscriptions.member_disconnected(session, now)
         elif (session.number or connection.is_resumed) and reason != ReasonCode.ADMINISTRATIVE_ACTION:
@@ -534,6 +582,7 @@ class ConnectHandler:
             self._node.timers.cancel((deadline, session.client_id))
         self.publish_will(session, now)
         del self.sessions[session.client_id]
+        self.session_quota.release(session)
         session.release_filters()
         if session.subscribed:
             self._node.handle(ClientRemoval(session.client_id), now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.event_buffer import REFUSED
-from edgebridge.frontend.handlers.connect import ConnectHandler
+from edgebridge.frontend.handlers.connect import ConnectHandler, DisplacementCause
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.reasons import ReasonCode
@@ -44,6 +44,7 @@ class Disconnector:
     def reject(self, connection: Connection, reason: ReasonCode, why: str) -> None:
         """Close a transport whose version is not known yet."""
         self.count(reason)
+        self._connect_handler.connecting.forget(connection)
         self._connect_handler.events.add(REFUSED, connection, reason, why)
         connection.close()
 
@@ -51,6 +52,14 @@ class Disconnector:
         """End a connection that was accepted."""
         self.count(reason)
         self._connect_handler.disconnect(connection, reason, why)
+
+    def displace(self, connection: Connection, cause: DisplacementCause, reason: ReasonCode, why: str) -> None:
+        """Close a connection so that others are served, whether its CONNECT was accepted or not."""
+        self._connect_handler.counters.displace(cause)
+        if connection.is_open:
+            self.disconnect(connection, reason, why)
+        else:
+            self.reject(connection, reason, why)
 
     def check_keep_alive(self, connection: Connection, now: Instant) -> None:
         """Its keep-alive time is over, unless something was heard meanwhile [MQTT-3.1.2-22]."""

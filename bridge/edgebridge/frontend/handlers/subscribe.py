@@ -240,7 +240,7 @@ class SubscribeHandler:
             work += TEST_WORK * weight.tests
         [effect] = self._node.handle(_subscribe_event(session, option, request, identifier), now)
         if isinstance(effect, SubscriptionRefusal):
-            self.refused["subscriptions"] += 1
+            self.refused["shared_groups" if effect.is_for_group else "subscriptions"] += 1
             return _SubscribeResult(ReasonCode.QUOTA_EXCEEDED, work, effect.reason)
         assert isinstance(effect, SubscriptionGrant)
         session.subscribed += effect.is_new
@@ -335,6 +335,7 @@ def _subscribe_event(
         identifier,
         option.retain_as_published,
         "" if request.share is None else label,
+        session.account or f"client {session.client_id}",
     )
 
 

@@ -134,6 +134,7 @@ class StateRecovery:
         gone_at = kept.disconnected_at - self._journal.clock_offset if kept.disconnected_at else now
         session = self._connect_handler.begin_session(ClientId(kept.client_id))
         session.number, session.user = kept.number, kept.user
+        self._connect_handler.session_quota.restore(session)
         session.expiry_s, session.disconnected_at = kept.expiry_s, gone_at
         session.bridge_sync = kept.bridge_sync
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us

@@ -79,7 +79,8 @@ def helper(core: int, module: str, *arguments: str) -> Iterator[Helper]:
 
 MIB: Final = 1024 * 1024
 COUNTER: Final = re.compile(
-    r"^(edgebroker_\S*(?:refus|dropped|turned_away|cut_short|slowed|relieved)\S*_total(?:\{[^}]*\})?) ([0-9.e+]+)$",
+    r"^(edgebroker_\S*(?:refus|dropped|turned_away|displaced|cut_short|slowed|relieved)\S*_total(?:\{[^}]*\})?)"
+    r" ([0-9.e+]+)$",
     re.MULTILINE,
 )
 SETTLE_S: Final = 0.3
