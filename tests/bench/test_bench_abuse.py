@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V311
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Publish, Subscribe
+from edgebroker.runtime.settings import Settings
 from edgelab.bench import command, packets
-from edgelab.bench.abuse import attacker
+from edgelab.bench.abuse import attacker, share_attacks
+from edgelab.bench.abuse.attack import Attack
 from edgelab.bench.abuse.attacker import ATTACKS
 from edgelab.bench.abuse.report import as_json, as_table, is_met
 from edgelab.bench.abuse.trial import COUNTER, AbuseOutcome
@@ -27,6 +30,8 @@ HITS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "lengths": lambda counted: any("packet_too_large" in name for name in counted),
     "never-reads": lambda counted: any("dropped" in name for name in counted),
     "filters": lambda counted: any("filters_too_costly" in name for name in counted),
+    "groups": lambda counted: any("shared_groups" in name for name in counted),
+    "theft": lambda counted: any("client_identifier_not_valid" in name for name in counted),
 }
 """What the gateway must have counted of some attacks, even of small ones."""
 
@@ -83,8 +88,11 @@ def samples(key: str, *values: float, lost: int = 0) -> list[dict[str, float]]:
     ]
 
 
-def outcome(hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = "") -> AbuseOutcome:
+def outcome(
+    hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = "", refused: int = 0, slowest_s: float = 0.1
+) -> AbuseOutcome:
     made = AbuseOutcome("wills", "many wills", "wills", failure=failure)
+    made.newcomer = {"tries": 9, "refused": refused, "slowest_s": slowest_s}
     if not failure:
         made.fixed_calm, made.fixed_hit = samples("share", 1.0, 1.0), samples("share", hit, lost=lost)
         made.full_calm, made.full_hit = samples("per_s", 1_000, 1_200), samples("per_s", 110)
@@ -102,6 +110,8 @@ def outcome(hit: float = 0.95, lost: int = 0, peak: float = 100, failure: str = 
         (outcome(lost=1), False),
         (outcome(peak=257), False),
         (outcome(failure="the gateway is gone"), False),
+        (outcome(refused=1), False),
+        (outcome(slowest_s=2.1), False),
     ],
 )
 def test_an_attack_is_withstood_if_little_of_the_fixed_rate_is_lost(made: AbuseOutcome, met: bool) -> None:
@@ -111,6 +121,7 @@ def test_an_attack_is_withstood_if_little_of_the_fixed_rate_is_lost(made: AbuseO
     table = as_table([made], CAP_MIB, ABOUT)
     assert ("failed: the gateway is gone" in table) == bool(made.failure)
     assert ("1 messages of the well-behaved never came" in table) == bool(made.lost)
+    assert "a newcomer connected 9 times, " in table
 
 
 def test_a_machine_with_other_work_is_named() -> None:
@@ -134,10 +145,11 @@ def test_the_loss_is_against_before_and_after_the_median_of_the_rounds() -> None
 
 def test_counters_of_refusals_are_found() -> None:
     text = 'edgebroker_refusals_total{reason="x"} 3\nedgebroker_messages_published_total 4\n'
-    text += "edgebroker_copies_dropped_total 5e2\n"
+    text += 'edgebroker_copies_dropped_total 5e2\nedgebroker_displaced_total{cause="session"} 2\n'
     assert COUNTER.findall(text) == [
         ('edgebroker_refusals_total{reason="x"}', "3"),
         ("edgebroker_copies_dropped_total", "5e2"),
+        ('edgebroker_displaced_total{cause="session"}', "2"),
     ]
 
 
@@ -172,6 +184,7 @@ class Catcher:
         (attacker.SubscriptionFlood, {Subscribe}),
         (attacker.RetainedFlood, {Publish}),
         (attacker.FilterBombs, {Subscribe}),
+        (share_attacks.SharedGroupsFlood, {Subscribe}),
     ],
 )
 def test_floods_are_legal_packets_and_never_the_same(attack: Any, kinds: set[type]) -> None:
@@ -190,6 +203,21 @@ def test_the_largest_filters_are_taken() -> None:
         request = parse_subscription(f"$filter/{make(19_999)}/#")
         assert request.filter is not None
         assert len(request.filter.predicates) == 64
+
+
+def test_a_connect_with_a_user_is_what_it_is_meant_to_be() -> None:
+    (kept, named) = decoded(
+        share_attacks.connect("a", clean=False) + share_attacks.connect("b", user="anna", password="apple")
+    )
+    assert (kept.client_id, kept.clean_start, kept.username) == ("a", False, None)
+    assert (named.client_id, named.clean_start, named.username, named.password) == ("b", True, "anna", b"apple")
+
+
+@pytest.mark.parametrize("attack", [one for one in ATTACKS.values() if one.has_newcomer], ids=lambda one: one.name)
+def test_the_settings_of_an_attack_hold(attack: type[Attack], tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(attack.configure(tmp_path))
+    assert not Settings.load(path).warnings
 
 
 def test_a_will_and_a_giant_are_connects() -> None:

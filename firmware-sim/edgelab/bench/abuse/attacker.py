@@ -1,159 +1,23 @@
 """The attacker of `bench abuse`, a process of its own, and all attacks.
 
-It is started as `python -m edgelab.bench.abuse.attacker PORT NAME SCALE` and has the core only while the
+It is started as `python -m edgelab.bench.abuse.attacker PORT NAME SCALE FOLDER` and has the core only while the
 well-behaved clients leave it. A word a line on standard input (`prepare`, `go`, `halt`) is answered by one JSON
 object on standard output.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
-import socket
-import struct
 import sys
 import time
-from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import ClassVar, Final
 
 from edgelab.bench import packets
-from edgelab.bench.client import HOST
-from edgelab.bench.stream import READ_BYTES
-
-PATIENCE_S = 5.0  # for an answer in a handshake; a gateway that takes longer has refused
-_PATIENCE = struct.pack("@ll", int(PATIENCE_S), 0)
-_NO_LINGER = struct.pack("ii", 1, 0)  # closed with RST: 28,000 ports would not last for a minute of TIME_WAIT
-
-
-class GatewayRebuff(Exception):
-    """The gateway closed the connection or did not answer."""
-
-
-class Crowd:
-    """The open sockets of one attack."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self.members: list[socket.socket] = []
-        self.rebuffs = 0
-        """Connections that were refused, closed, or never answered."""
-
-    def dial(self, receive_bytes: int = 0) -> socket.socket | None:
-        """One more connection, which says nothing yet. None if it is refused."""
-        member = socket.socket()
-        member.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-        if receive_bytes:
-            member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        # The kernel's time-outs: with Python's, every read would wait for something to read, MSG_DONTWAIT or not.
-        member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
-        member.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
-        try:
-            member.connect((HOST, self._port))
-            member.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:
-            self.rebuffs += 1
-            member.close()
-            return None
-        self.members.append(member)
-        return member
-
-    def connect(self, greeting: bytes, receive_bytes: int = 0) -> socket.socket | None:
-        """One more client, let in with *greeting*, a CONNECT of version 3.1.1. None if it is not."""
-        member = self.dial(receive_bytes)
-        if member is None:
-            return None
-        try:
-            member.sendall(greeting)
-            answer = member.recv(4)
-        except OSError:
-            answer = b""
-        if answer != packets.CONNACK_ACCEPTED:
-            self.rebuffs += 1
-            self.hang_up(member)
-            return None
-        return member
-
-    def push(self, member: socket.socket, data: bytes) -> int:
-        """As many bytes as go without waiting. A member that was thrown out is forgotten."""
-        try:
-            return member.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            self.rebuffs += 1
-            self.hang_up(member)
-            return 0
-
-    def push_all(self, member: socket.socket, data: bytes) -> bool:
-        """All of it, while what the gateway answers is thrown away, so it need not wait for us. False: thrown out."""
-        at, until = 0, time.monotonic() + PATIENCE_S
-        while at < len(data) and time.monotonic() < until:
-            sent = self.push(member, data[at : at + 65_536])
-            if member.fileno() < 0:
-                return False
-            at += sent
-            self.discard_input(member)
-            if not sent:
-                time.sleep(0.0005)
-        return at == len(data)
-
-    def discard_input(self, member: socket.socket) -> int:
-        """Read what there is, and forget it; so many bytes. A member that was thrown out is forgotten too."""
-        total = 0
-        try:
-            while count := len(member.recv(READ_BYTES, socket.MSG_DONTWAIT)):
-                total += count
-        except BlockingIOError:
-            return total
-        except OSError:
-            pass
-        if member in self.members:
-            self.rebuffs += 1
-            self.hang_up(member)
-        return total
-
-    def hang_up(self, member: socket.socket) -> None:
-        """Hang up, without a word."""
-        with contextlib.suppress(ValueError):
-            self.members.remove(member)
-        member.close()
-
-    def hang_up_all(self) -> None:
-        """Hang up all."""
-        for member in self.members:
-            member.close()
-        self.members.clear()
-
-
-class Attack(ABC):
-    """One way to abuse a broker. A small one (`scale` below 1) does the same with fewer."""
-
-    name: ClassVar[str]
-    about: ClassVar[str]
-    unit: ClassVar[str]
-    """What `strike` counts."""
-
-    def __init__(self, port: int, scale: float) -> None:
-        self.crowd = Crowd(port)
-        self.scale = scale
-
-    def prepare(self) -> None:  # noqa: B027  (most need nothing)
-        """Before anything is measured."""
-
-    @abstractmethod
-    def strike(self) -> int:
-        """One blow, of a few milliseconds; how many units were done."""
-
-    def retreat(self) -> None:
-        """The blows are over for a while: nobody stays connected."""
-        self.crowd.hang_up_all()
-
-    def scaled(self, count: int) -> int:
-        """*count* at full scale, at least one."""
-        return max(1, int(count * self.scale))
-
+from edgelab.bench.abuse.attack import Attack
+from edgelab.bench.abuse.share_attacks import SHARE_ATTACKS
 
 TEXT_MAX = 65_535
 HUGE = 268_435_455  # the largest remaining length there is (section 2.2.3)
@@ -458,16 +322,17 @@ class RetainedReaders(Attack):
 SESSION_ATTACKS = (DeepTopics, SubscriptionFlood, RetainedFlood, NeverReads, FilterBombs, RetainedReaders)
 
 
-ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in (*CONNECTION_ATTACKS, *SESSION_ATTACKS)}
+ALL_ATTACKS: tuple[type[Attack], ...] = (*CONNECTION_ATTACKS, *SESSION_ATTACKS, *SHARE_ATTACKS)
+ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in ALL_ATTACKS}
 
 REST_S: Final = 0.01
 """After each blow of a small attack: it shall show that it works, and end soon."""
 
 
-def main(port: int, name: str, scale: float) -> None:
+def main(port: int, name: str, scale: float, folder: Path) -> None:
     """Do as told until standard input ends."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    attack = ATTACKS[name](port, scale)
+    attack = ATTACKS[name](port, scale, folder)
     done = 0
     for line in iter(sys.stdin.readline, ""):
         word = line.strip()
@@ -483,8 +348,8 @@ def main(port: int, name: str, scale: float) -> None:
             continue
         elif word == "halt":
             attack.retreat()
-        print(json.dumps({"done": done, "rebuffs": attack.crowd.rebuffs}), flush=True)
+        print(json.dumps({"done": done, "rebuffs": attack.crowd.rebuffs, **attack.verdict()}), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4]))

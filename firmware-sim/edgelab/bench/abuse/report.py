@@ -10,6 +10,8 @@ from edgelab.bench.abuse.trial import AbuseOutcome, middle
 
 LOSS_MAX: Final = 0.10
 """What well-behaved clients may lose of their throughput."""
+NEWCOMER_S_MAX: Final = 2.0
+"""In which a client from another address must get in."""
 WAITED_MAX: Final = 0.05
 """The gateway has a core of its own; if it does not get it the figures say little."""
 _PREFIX: Final = "edgebroker_"
@@ -24,6 +26,8 @@ def is_met(outcome: AbuseOutcome, cap_mib: float) -> bool:
         and loss <= LOSS_MAX
         and not outcome.lost
         and outcome.rss_mib["peak"] <= cap_mib
+        and not outcome.newcomer.get("refused")
+        and outcome.newcomer.get("slowest_s", 0.0) <= NEWCOMER_S_MAX
     )
 
 
@@ -46,6 +50,7 @@ def _plain(outcome: AbuseOutcome, cap_mib: float) -> dict[str, Any]:
         "done": outcome.done,
         "unit": outcome.unit,
         "rebuffs": outcome.rebuffs,
+        "newcomer": outcome.newcomer,
         "counted": outcome.counted,
         "failure": outcome.failure,
         "fixed": {"calm": outcome.fixed_calm, "attacked": outcome.fixed_hit},
@@ -94,6 +99,11 @@ def _lines(outcomes: Sequence[AbuseOutcome], cap_mib: float, about: Mapping[str,
         counted = ", ".join(f"{name.removeprefix(_PREFIX)} {count:,}" for name, count in outcome.counted.items())
         yield f"{outcome.name}: {outcome.about}"
         yield f"  {outcome.done:,} {outcome.unit}, {outcome.rebuffs:,} rebuffed; counted: {counted or 'nothing'}"
+        if newcomer := outcome.newcomer:
+            yield (
+                f"  a newcomer connected {newcomer['tries']:,.0f} times, {newcomer['refused']:,.0f} in vain; the"
+                f" slowest took {newcomer['slowest_s']:.2f} s"
+            )
         if outcome.lost:
             yield f"  {outcome.lost:,.0f} messages of the well-behaved never came"
         if outcome.failure:

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any, Final
 
+from edgelab.bench.abuse.attack import Attack
 from edgelab.bench.abuse.attacker import ATTACKS
 from edgelab.bench.abuse.wellbehaved import RATE_MAX
 from edgelab.bench.client import HOST
@@ -127,6 +128,10 @@ class AbuseOutcome:
     rebuffs: int = 0
     rss_mib: dict[str, float] = field(default_factory=dict)
     """`before`, at its `peak`, and `after` the last blow."""
+    newcomer: dict[str, float] = field(default_factory=dict)
+    """How often a client from another address tried to connect meanwhile, how often it was `refused`, and how long the
+    slowest CONNECT took (`slowest_s`). Empty where there was none.
+    """
     counted: dict[str, int] = field(default_factory=dict)
     """Counters of refusals and drops that the attack moved."""
     failure: str = ""
@@ -206,12 +211,19 @@ def run(name: str, plan: AbusePlan) -> AbuseOutcome:
     attack = ATTACKS[name]
     outcome = AbuseOutcome(name, attack.about, attack.unit)
     http_port = free_port()
+    plan = replace(plan, rate=attack.rate or plan.rate)
     fixed, full = f"fixed {plan.rate} {plan.seconds}", f"full {plan.seconds}"
     try:
         with (
-            visited(plan, http_port) as (broker, calm),
-            helper(plan.cores.generator, "attacker", str(broker.port), name, str(plan.scale)) as hostile,
+            tempfile.TemporaryDirectory(prefix="edgebroker-abuse-") as folder,
+            visited(configured(plan, attack, Path(folder)), http_port) as (broker, calm),
+            helper(plan.cores.generator, "attacker", str(broker.port), name, str(plan.scale), folder) as hostile,
+            contextlib.ExitStack() as stack,
         ):
+            newcomer = None
+            if attack.has_newcomer:
+                words = ["users"] if Path(folder, "users").exists() else []
+                newcomer = stack.enter_context(helper(plan.cores.generator, "newcomer", str(broker.port), *words))
             hostile.ask("prepare")
             calm.ask(f"fixed {plan.rate} {plan.seconds / 4}")  # warm
             outcome.rss_mib["before"] = memory(broker.pid, "VmRSS:")
@@ -222,7 +234,7 @@ def run(name: str, plan: AbusePlan) -> AbuseOutcome:
             ):
                 quiet.append(measured(calm, load, broker.pid))
                 for _ in range(plan.rounds):
-                    hit.append(attacked(outcome, hostile, calm, load, broker.pid))
+                    hit.append(attacked(outcome, hostile, newcomer, calm, load, broker.pid))
                     time.sleep(SETTLE_S)
                     quiet.append(measured(calm, load, broker.pid))
             outcome.rss_mib["peak"] = memory(broker.pid, "VmHWM:")
@@ -235,12 +247,31 @@ def run(name: str, plan: AbusePlan) -> AbuseOutcome:
     return outcome
 
 
-def attacked(outcome: AbuseOutcome, hostile: Helper, calm: Helper, load: str, pid: int) -> dict[str, float]:
+def configured(plan: AbusePlan, attack: type[Attack], folder: Path) -> AbusePlan:
+    """*plan* with the settings of *attack*, unless the user names others."""
+    text = "" if plan.settings else attack.configure(folder)
+    if not text:
+        return plan
+    path = folder / "gateway.toml"
+    path.write_text(text)
+    return replace(plan, settings=str(path))
+
+
+def attacked(
+    outcome: AbuseOutcome, hostile: Helper, newcomer: Helper | None, calm: Helper, load: str, pid: int
+) -> dict[str, float]:
     """A sample under attack."""
     hostile.ask("go")
+    if newcomer is not None:
+        newcomer.ask("go")
     try:
         return measured(calm, load, pid)
     finally:
+        if newcomer is not None:
+            found = newcomer.ask("halt")
+            for key in ("tries", "refused"):
+                outcome.newcomer[key] = outcome.newcomer.get(key, 0) + found[key]
+            outcome.newcomer["slowest_s"] = max(outcome.newcomer.get("slowest_s", 0.0), found["slowest_s"])
         told = hostile.ask("halt")
         outcome.done += int(told["done"])
         outcome.rebuffs = int(told["rebuffs"])
