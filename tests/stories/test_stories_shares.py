@@ -246,6 +246,7 @@ def test_who_is_connected_or_has_messages_gives_way_to_nobody() -> None:
     assert answer.properties[Property.REASON_STRING] == "too many sessions of one user or address"
     assert refused.closing
     assert here.frontend.connect_handler.counters.refused == {ReasonCode.QUOTA_EXCEEDED: 1}
+    assert here.frontend.connect_handler.session_quota.refused == {"account": 1}
     assert here.displaced(DisplacementCause.SESSION) == 0
     last = here.comes(OTHER, "other")[1]
     assert last is not None

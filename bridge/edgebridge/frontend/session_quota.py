@@ -26,6 +26,8 @@ class SessionQuota:
 
     def __init__(self, sessions_max: int) -> None:
         self.sessions_max = sessions_max
+        self.refused: Counter[str] = Counter()
+        """Sessions that were refused: `all` for want of any, `account` because of the share of one user or address."""
         self._counts: Counter[str] = Counter()
         self._away: dict[str, dict[Session, None]] = {}
         """Sessions without a user whose client is away, by account, the one that left first in front."""
@@ -49,6 +51,10 @@ class SessionQuota:
         if found is None and self._away:
             found = self._abandoned(max(self._away, key=lambda one: len(self._away[one])))
         return found
+
+    def count_refusal(self, sessions: int) -> None:
+        """A session was refused while there were so many *sessions* in all."""
+        self.refused["all" if sessions >= self.sessions_max else "account"] += 1
 
     def charge(self, session: Session, account: str) -> None:
         """*session*, whose client is there, belongs to *account* from now on; empty: it is not known whose it is."""

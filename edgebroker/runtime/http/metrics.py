@@ -201,6 +201,9 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.family("edgebroker_displaced", "counter", meaning)
     for name, count in sorted(displaced.items()):
         page.sample("_total", count, cause=name)
+    page.family("edgebroker_sessions_refused", "counter", "Sessions refused because there were too many, by whose.")
+    for cause, count in sorted(frontend.connect_handler.session_quota.refused.items()):
+        page.sample("_total", count, cause=cause)
     handshakes = frontend.connect_handler.connecting.handshake_bytes
     page.gauge("edgebroker_handshake_bytes", "What TLS handshakes hold that go on.", handshakes, "bytes")
     page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")

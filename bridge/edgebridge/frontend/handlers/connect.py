@@ -368,6 +368,8 @@ class ConnectHandler:
             self.counters.displace(DisplacementCause.SESSION)
             self.end_session(abandoned, now)
             why = self.session_quota.refusal(account, len(self.sessions))
+        if why:
+            self.session_quota.count_refusal(len(self.sessions))
         return why
 
     def recheck_access(self, now: Instant) -> int:
