@@ -29,7 +29,7 @@ from edgebroker.instants import MILLISECOND, SECOND
 from tests.stories.conftest import Story
 
 COME = "a > CONNECT    a < CONNACK    b > CONNECT    b < CONNACK"
-ROOMY = Quota(filter_tests_max=1_000_000)
+ROOMY = Quota(filter_tests_max=1_000_000, shared_groups_max=500)
 ASKED = {
     "groups": [f"$share/{number}/t" for number in range(500)],
     "content filters": [f"$filter/x%3E-{number}/t" for number in range(500)],
