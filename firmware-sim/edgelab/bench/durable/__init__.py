@@ -40,13 +40,15 @@ ROWS = (
     ("start_after_kill_ms", "start after the kill, ms", "{:.0f}", ""),
     ("kept", "the durable session is still there", "{}", "yes"),
     ("away_messages", "messages for a session that is away", "{:,.0f}", ""),
+    ("away_mib", "memory with them, MiB", "{:.0f}", "<= 60"),
+    ("away_written", "bytes written per byte of payload, as fast as it goes", "{:.1f}", ""),
+    ("away_growing_written", "the same at 1,000 msg/s", "{:.1f}", "<= 3"),
     ("away_mb", "journal when it was killed, MB", "{:.1f}", ""),
-    ("away_recovery_s_per_100_mb", "recovery of 100 MB of it, s", "{:.2f}", "<= 2"),
-    ("away_recovery_cpu_s_per_100_mb", "the same, processor time, s", "{:.2f}", ""),
-    ("away_start_ms", "start with it, ms", "{:.0f}", ""),
+    ("away_start_ms", "start with it, ms", "{:.0f}", "<= 3000"),
     ("away_start_cpu_ms", "the same, processor time, ms", "{:.0f}", ""),
     ("away_peak_mib", "most memory until then, MiB", "{:.0f}", ""),
     ("away_kept", "all messages are still there", "{}", "yes"),
+    ("away_drained", "messages a second when it comes back", "{:,.0f}", ">= 50,000"),
 )
 SMALL_MB = 10.0
 """Of a smaller journal, what each start costs counts more than what is in it."""
@@ -123,7 +125,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Publish at QoS 1 to a durable session, time every PUBACK, count what is written, kill the broker, start it again;
-    and once more with a journal of up to 100 MB, full of messages for a session that is away.
+    and once more with up to a million messages that wait for a session that is away.
 
     Exit code 0: measured; 1: a run failed, or the durable session was lost; 2: it cannot be done here.
     """

@@ -25,7 +25,7 @@ from edgebroker.runtime.journal.files import JournalFiles
 from edgebroker.runtime.journal.store import garbage_collection_paused
 from edgebroker.storage.journal.recovery import recover_rows
 from edgelab.bench.client import HOST, STALL_S, DurableClient
-from edgelab.bench.durable.load import DURABLE, DurableLoad, DurablePublisher, LoadOutcome
+from edgelab.bench.durable.load import DURABLE, DurableLoad, DurablePublisher, DurableSubscriber, LoadOutcome
 from edgelab.bench.job import LoadFailed
 from edgelab.bench.subjects import Subject, with_settings
 from edgelab.bench.trial import BrokerFailed, Cores, RunningBroker, free_port, wait_until_accepting
@@ -141,26 +141,25 @@ def replay(folder: Path) -> RecoveryTime | None:
             stored.finish()
             took.append(time.perf_counter() - began)
             used.append(time.thread_time() - cpu)
-        copies = sum(len(session.copies) for session in stored.sessions.values())
+        copies = sum(
+            len(session.copies) + sum(page.count for page in session.pages.values())
+            for session in stored.sessions.values()
+        )
         journal_bytes = 0 if found is None else found.used_bytes
     return RecoveryTime(journal_bytes, median(took), median(used), copies) if journal_bytes else None
 
 
-JOURNAL_BYTES = 100_000_000
-"""How much is to be recovered, at most..."""
+QUEUE_BYTES = 250_000_000
+"""How much is to wait, at most..."""
 MESSAGE_BYTES = 70  # ...of which this much for each message is not its payload: topic, publisher, place in the queue
-MESSAGES_MAX = 1_000_000  # the most that may wait for one client
+MESSAGES_MAX = 1_000_000  # that wait for one client
+FILL_S = 6  # of a load's time, at most, for that
 WINDOW = 500
 
-SETTINGS = f"""\
+SETTINGS = """\
 [limits]
-queue_messages_max = {MESSAGES_MAX}
+queue_messages_max = 10_000_000
 queue_bytes_max = 1_073_741_824
-queued_messages_max = 10_000_000
-queued_bytes_max = 1_073_741_824
-
-[quota]
-memory_bytes_max = 2_147_483_648
 """
 
 
@@ -173,34 +172,69 @@ def measure_away(subject: Subject, plan: DurablePlan) -> dict[str, float]:
             client = DurableClient(broker.port, DURABLE)
             client.subscribe(["bench/durable/#"], qos=1)
             client.close()
+            before = written_by(broker.pid)
             acknowledged = fill(broker.port, plan)
+            wait_until_quiet(broker.pid)
+            growing_written, grown = grow(broker, plan)
+            acknowledged += grown
+            values = {
+                "away_growing_written": growing_written,
+                "away_mib": memory_kib(broker.pid, "VmRSS") / 1024,
+                "away_written": (written_by(broker.pid) - before) / (acknowledged * plan.payload_bytes),
+            }
             broker.process.kill()
             broker.process.wait()
         found = replay(folder / "data" / "journal")
         if found is None or found.copies < acknowledged:
             kept = 0 if found is None else found.copies
             raise BrokerFailed(f"{acknowledged:,} messages were acknowledged, and {kept:,} are there after the kill")
-        values = {
-            "away_messages": float(found.copies),
-            "away_mb": found.journal_bytes / 1e6,
-            "away_recovery_s_per_100_mb": found.per_100_mb(found.seconds),
-            "away_recovery_cpu_s_per_100_mb": found.per_100_mb(found.cpu_s),
-        }
+        values |= {"away_messages": float(found.copies), "away_mb": found.journal_bytes / 1e6}
         with running_in(subject, folder, plan.cores) as broker:
             values["away_start_cpu_ms"] = CpuClock.read(broker.pid).used_s * 1e3
             values["away_start_ms"] = broker.start_ms
-            values["away_peak_mib"] = peak_kib(broker.pid) / 1024
+            values["away_peak_mib"] = memory_kib(broker.pid, "VmHWM") / 1024
             values["away_kept"] = float(is_kept(broker.port))
+            values["away_drained"] = drained(broker.port, plan.payload_bytes, acknowledged)
     return values
 
 
+def drained(port: int, payload_bytes: int, count: int) -> float:
+    """Let the session take all that waits for it. Messages a second. Raises LoadFailed if some do not come."""
+    began = time.perf_counter()
+    subscriber = DurableSubscriber(port, payload_bytes)
+    subscriber.client.socket.settimeout(STALL_S)
+    try:
+        while subscriber.delivered < count:
+            subscriber.deliver()
+    except TimeoutError:
+        raise LoadFailed(
+            f"{subscriber.delivered:,} of {count:,} messages came, and then none for {STALL_S} s"
+        ) from None
+    finally:
+        subscriber.client.socket.close()
+    return count / (time.perf_counter() - began)
+
+
+def grow(broker: RunningBroker, plan: DurablePlan) -> tuple[float, int]:
+    """Let the queue grow by RATE messages a second. Returns the bytes written per byte of payload, and how many."""
+    publisher, waits = DurablePublisher(broker.port, 0, plan.payload_bytes), array("q")
+    before, began = written_by(broker.pid), time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < 2 * plan.seconds or publisher.acked < publisher.sent:
+        if publisher.sent < elapsed * RATE and elapsed < 2 * plan.seconds:
+            publisher.send(1)
+        if select.select([publisher.client.socket], [], [], 1 / RATE / 4)[0]:
+            publisher.settle(waits)
+    publisher.client.socket.close()
+    return (written_by(broker.pid) - before) / (publisher.sent * plan.payload_bytes), publisher.sent
+
+
 def fill(port: int, plan: DurablePlan) -> int:
-    """Publish as fast as it goes, until there is enough or twice the time of a load is over. How many were taken."""
-    count = min(JOURNAL_BYTES // (MESSAGE_BYTES + plan.payload_bytes), MESSAGES_MAX)
+    """Publish as fast as it goes, until there is enough or the time is over. Returns how many were taken."""
+    count = min(QUEUE_BYTES // (MESSAGE_BYTES + plan.payload_bytes), MESSAGES_MAX)
     publishers = [DurablePublisher(port, number, plan.payload_bytes) for number in range(plan.publishers)]
     by_descriptor = {publisher.client.socket.fileno(): publisher for publisher in publishers}
     waits = array("q")
-    until, sent, acked = time.perf_counter() + 2 * plan.seconds, 0, 0
+    until, sent, acked = time.perf_counter() + FILL_S * plan.seconds, 0, 0
     with select.epoll() as poll:
         for descriptor in by_descriptor:
             poll.register(descriptor, select.EPOLLIN)
@@ -223,12 +257,12 @@ def fill(port: int, plan: DurablePlan) -> int:
     return acked
 
 
-def peak_kib(pid: int) -> int:
-    """The most memory that *pid* ever had (proc_pid_status(5), VmHWM)."""
+def memory_kib(pid: int, kind: str) -> int:
+    """Memory of *pid* by proc_pid_status(5): VmRSS is what it has now, VmHWM the most that it ever had."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1])
-    raise AssertionError("the kernel tells no peak")
+    raise AssertionError(f"the kernel tells no {kind}")
 
 
 RATE = 1_000  # messages a second of the open loop: what the targets speak of
