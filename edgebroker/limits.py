@@ -52,6 +52,7 @@ MEMORY_QUEUE_BYTES_MAX = 4 * MIB  # the same in bytes
 INFLIGHT_MAX = 1_024  # unacknowledged QoS 1 and 2 messages for clients that state no receive maximum
 RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages accepted from one client, announced in CONNACK
 TOPIC_ALIAS_MAXIMUM = 32  # aliases that a client may set; each may stand for a topic of 64 KiB
+TOPIC_ALIAS_BYTES_MAX = 72 * KIB  # of all aliases of a client in one direction: the longest topic, 31 of 100 characters
 OUT_ALIASES_MAX = 32  # aliases that the broker sets for a client that allows them; 100 bytes each
 PACKET_BYTES_MAX = 16 * MIB  # largest packet accepted; the standard allows 256 MiB, which a Pi cannot hold
 SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000  # and the characters of as many of usual length: 25 million

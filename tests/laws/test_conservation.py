@@ -116,7 +116,7 @@ class House:
         )
         self.is_simple = chance.random() < 0.3
         """Whether all is said at QoS 0, and neither wills nor retained messages: then each message said is known."""
-        quota = Quota(publish_messages_per_s=chance.choice([0, 5]), memory_bytes_max=chance.choice([9_000, 1 << 28]))
+        quota = Quota(publish_messages_per_s=chance.choice([0, 5]), memory_bytes_max=chance.choice([30_000, 1 << 28]))
         self.frontend = Frontend(Node(self.ledger), options, lambda: "assigned", OPEN, quota=quota)
         self.frontend.start(0)
         self.readers = {name: Reader(name) for name in (*NAMES, KEEPER)}
@@ -269,6 +269,7 @@ class House:
         elif lot < 0.99:
             frontend.replace_access(chance.choice([OPEN, STRICT]), self.now)
         else:
+            frontend.memory_limit.accounts.set_bound(chance.choice([9_000, 30_000, 1 << 28]))
             frontend.memory_limit.check(self.now)
         self.turn()
 

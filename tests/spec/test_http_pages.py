@@ -15,6 +15,7 @@ import pytest
 from edgebridge.session.access import AccessPolicy
 from edgebridge.session.acl import Acl
 from edgebridge.session.authorization import AclRights
+from edgebridge.session.footprint import HeldKind
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session
@@ -376,6 +377,34 @@ def test_listeners_are_told_of() -> None:
         assert found["connections"]["turned_away"] == {}
         assert (listener["port"], listener["connections"], listener["certificate_expires"]) == (port, 0, None)
         assert found["held"]["bytes_max"] == gateway.frontend.memory_limit.bytes_max
+
+    with_gateway(story)
+
+
+def test_memory_is_told_by_kind_and_by_whom_it_is_held() -> None:
+    async def story(gateway: Gateway, port: int) -> None:
+        accounts = gateway.frontend.memory_limit.accounts
+        come(gateway, "a", "#")
+        accounts.measure(clock())
+        _, found = await ask(gateway, "/status")
+        held = found["held"]
+        assert sum(held["kinds"].values()) == held["bytes"] > 2_000
+        assert held["largest"]["bytes"] < held["bytes"]
+        assert found["health"]["warnings"] == []
+        accounts.set_bound(held["bytes"] * 5 // 4 - 100)
+        accounts.not_restored[HeldKind.RETAINED] = 3
+        assert not accounts.admits("user", 1_000_000, HeldKind.WILLS, clock())
+        _, found = await ask(gateway, "/status")
+        first, second = found["health"]["warnings"]
+        assert first.startswith("memory: clients hold")
+        assert found["held"]["largest"]["account"] in first
+        assert first.endswith("mainly sessions")
+        assert second == "memory: 3 retained of the journal had no room in memory and were given up"
+        assert found["health"]["status"] == "ok"
+        body = (await HttpPages(gateway.view)("/metrics")).body
+        page = body if isinstance(body, bytes) else b"".join([part async for part in body])
+        assert b'edgebroker_held_kind_bytes{kind="sessions"}' in page
+        assert b'edgebroker_memory_refused_total{kind="wills"} 1' in page
 
     with_gateway(story)
 

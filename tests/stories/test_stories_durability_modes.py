@@ -6,6 +6,7 @@ from typing import Any
 
 from edgebridge.frontend.options import FrontendOptions, Quota
 from edgebridge.session.durability import MEMORY
+from edgebridge.session.footprint import QUEUED_BYTES, HeldKind
 from edgebridge.session.inflight import QueueEntry
 from edgebridge.wire.packets import Connect, PubAck, Publish
 from edgebridge.wire.properties import Property
@@ -16,9 +17,9 @@ from edgebroker.publication import Publication
 
 def full(play: Any, script: str) -> Any:
     """A front end after *script*, when what waits for a kept session has filled its part of memory."""
-    play(script, quota=Quota(memory_bytes_max=10_000), is_stored=True)
+    play(script, quota=Quota(memory_bytes_max=60_000), is_stored=True)
     for _ in range(15):
-        play(f'p > PUBLISH some qos=1 "{"x" * 600}"    p < PUBACK')
+        play(f'p > PUBLISH some qos=1 "{"x" * 3_600}"    p < PUBACK')
     frontend = play.broker.frontend
     frontend.memory_limit.check(play.broker.simulation.now)
     assert frontend.journal.is_full
@@ -147,15 +148,15 @@ def test_small_messages_weigh_more_than_what_was_read_of_them(play: Any) -> None
         """,
         quota=Quota(memory_bytes_max=5_000_000),
     )
-    memory, retained = play.broker.frontend.memory_limit, play.broker.frontend.retained
-    announced = retained.held_bytes + 300 * len(retained)
+    memory = play.broker.frontend.memory_limit
     publication = Publication("p", "some", b"", 1, False, 0)
     outbox = play.broker.frontend.connect_handler.sessions["away"].outbox
-    for waiting in (2_000, 3_600):
+    for waiting in (1_500, 3_600):
         while len(outbox) < waiting:
             outbox.restore(QueueEntry(publication, 1, False, (), "some"))
         memory.check_if_due(play.broker.simulation.now)
-        assert memory.held_bytes == (0 if waiting == 2_000 else 3_600 * 304 + announced)
+        held = memory.accounts.by_kind[HeldKind.QUEUES]
+        assert held == (0 if waiting == 1_500 else 3_600 * (QUEUED_BYTES + len("some")))
 
 
 def test_a_session_outlives_a_connect_that_is_refused(play_v5: Any) -> None:

@@ -307,24 +307,24 @@ def test_the_largest_holder_goes_first(play: Any) -> None:
         away leaves
         p > CONNECT                               p < CONNACK
         """,
-        quota=Quota(memory_bytes_max=10_000),
+        quota=Quota(memory_bytes_max=100_000),
     )
     frontend = play.broker.frontend
     play.client("slow").line.stall()
-    play(f'p > PUBLISH some qos=1 "{"x" * 500}"    p < PUBACK')
-    for _ in range(13):  # the first goes to the transport, which takes no more then
-        play(f'p > PUBLISH big "{"x" * 600}"')
+    play(f'p > PUBLISH some qos=1 "{"x" * 5_000}"    p < PUBACK')
+    for _ in range(12):  # the first goes to the transport, which takes no more then
+        play(f'p > PUBLISH big "{"x" * 6_000}"')
     frontend.memory_limit.check(play.broker.simulation.now)
-    assert 7_000 < frontend.memory_limit.held_bytes < 10_000
+    assert 75_000 < frontend.memory_limit.held_bytes < 85_000
     assert frontend.memory_limit.relieved == 0
     for _ in range(5):
-        play(f'p > PUBLISH big "{"x" * 600}"')
+        play(f'p > PUBLISH big "{"x" * 6_000}"')
     frontend.memory_limit.check(play.broker.simulation.now)
     play("p > PINGREQ    p < PINGRESP    wait 1s")
     assert frontend.memory_limit.relieved == 1
-    assert frontend.memory_limit.held_bytes < 1_200
+    assert frontend.memory_limit.held_bytes < 20_000
     assert [connection.session.client_id for connection in frontend.connections.values()] == ["p"]
-    frontend.memory_limit.bytes_max = 400
+    frontend.memory_limit.accounts.set_bound(4_000)
     frontend.memory_limit.check(play.broker.simulation.now)
     assert play.broker.ledger.dropped[Cause.MEMORY_FULL] == 1
     assert not frontend.connect_handler.sessions["away"].outbox
@@ -333,7 +333,8 @@ def test_the_largest_holder_goes_first(play: Any) -> None:
 def test_nobody_new_comes_while_memory_is_tight(play: Any) -> None:
     play("w > CONNECT    w < CONNACK", quota=Quota(memory_bytes_max=100_000))
     frontend = play.broker.frontend
-    frontend.retained.retain(Publication("p", "k", bytes(99_000), 0, True, 0))
+    frontend.retained.memory_bytes_max = 100_000
+    frontend.retained.retain(Publication("p", "k", bytes(92_000), 0, True, 0))
     frontend.memory_limit.check(play.broker.simulation.now)
     assert frontend.opened("x:1", play.broker.simulation.now).closing
     frontend.retained.clear("k")
@@ -343,10 +344,10 @@ def test_nobody_new_comes_while_memory_is_tight(play: Any) -> None:
 
 def test_it_is_measured_as_bytes_come(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgebridge.frontend.memory_limit.STEP_BYTES", 100)
-    play(COME, quota=Quota(memory_bytes_max=16_000))
+    play(COME, quota=Quota(memory_bytes_max=160_000))
     memory = play.broker.frontend.memory_limit
-    assert memory.due == 2_000
+    assert memory.due == 20_000
     for _ in range(5):
-        play(f'a > PUBLISH k retain=1 "{"x" * 500}"')
-    assert 1_100 < memory.held_bytes < 1_600
-    assert memory.unmeasured < memory.due < 2_000
+        play(f'a > PUBLISH k retain=1 "{"x" * 5_000}"')
+    assert 8_000 < memory.held_bytes < 15_000  # with what has come of the next message
+    assert memory.unmeasured < memory.due < 20_000

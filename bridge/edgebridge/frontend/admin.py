@@ -82,7 +82,7 @@ def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
     frontend.node.subscriptions_per_client_max = quota.subscriptions_max
     frontend.node.groups.per_account_max = quota.shared_groups_max
     frontend.connect_handler.session_quota.sessions_max = quota.sessions_max
-    frontend.memory_limit.bytes_max = quota.memory_bytes_max
+    frontend.memory_limit.accounts.set_bound(quota.memory_bytes_max)
     frontend.memory_limit.check(now)
     for connection in frontend.connections.values():
         connection.meter = quota.meter(now)

@@ -23,6 +23,7 @@ from edgebridge.frontend.handlers.subscribe import SubscribeHandler
 from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.restore import StateRecovery
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.memory_accounts import MemoryAccounts
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
 from edgebridge.frontend.queue_expiry import QueueExpiry
 from edgebridge.frontend.retained_replay import RetainedReplay
@@ -42,6 +43,7 @@ class FrontendParts(NamedTuple):
     """The collaborators of a front end."""
 
     retained: RetainedStore
+    memory_accounts: MemoryAccounts
     fan_out_cache: FanOutCache
     session_journal: SessionJournal
     pager: QueuePager
@@ -74,6 +76,7 @@ def assemble(
     node.groups.is_sticky = options.sharing == "sticky"
     node.groups.per_account_max = quota.shared_groups_max
     retained = RetainedStore(options.retained_messages_max, options.retained_bytes_max)
+    memory_accounts = MemoryAccounts(quota.memory_bytes_max, retained)
     fan_out_cache = FanOutCache(node.routes)
     session_journal = SessionJournal(node.timers, journal)
     pager = QueuePager(node.timers, node.ledger, session_journal)
@@ -81,12 +84,12 @@ def assemble(
     delivery = Delivery(node.ledger, session_journal, retained, expiry, pager)
     presence = _presence(node, options, host)
     events = EventBuffer(presence)
-    admission = PublishAdmission(session_journal, retained, options)
+    admission = PublishAdmission(session_journal, retained, memory_accounts, options)
     publish_handler = PublishHandler(node, delivery, session_journal, retained, events, admission, options)
     shared_subscriptions = SharedSubscriptions(node, delivery)
     replay = RetainedReplay(node, delivery, session_journal, retained)
     subscribe_handler = SubscribeHandler(
-        node, session_journal, shared_subscriptions, replay, FilterQuota(quota), events
+        node, session_journal, shared_subscriptions, replay, FilterQuota(quota, memory_accounts), events
     )
     authenticator = Authenticator(node.timers, access, secret)
     authorizer = Authorizer(node.routes, authenticator)
@@ -95,6 +98,7 @@ def assemble(
         delivery,
         session_journal,
         publish_handler,
+        memory_accounts,
         fan_out_cache,
         shared_subscriptions,
         authenticator,
@@ -107,6 +111,7 @@ def assemble(
     )
     return FrontendParts(
         retained,
+        memory_accounts,
         fan_out_cache,
         session_journal,
         pager,

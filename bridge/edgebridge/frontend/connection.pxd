@@ -31,7 +31,7 @@ cdef class Connection:
     cdef public object dialect, job, disconnect_reason, last_received_at, keep_alive, number, peer, state, transport, verdict
     cdef public list dirty, barriers, out, out_batches, pending
     cdef public Py_ssize_t out_bytes, out_bytes_max, out_messages, packet_bytes_max, pending_bytes, pending_wanted
-    cdef public Py_ssize_t job_bytes, owed_bytes, transport_bytes
+    cdef public Py_ssize_t alias_bytes, job_bytes, owed_bytes, transport_bytes
     cdef public object packet_begun_at
     cdef public Session session
     cdef public set inherited_qos2_ids

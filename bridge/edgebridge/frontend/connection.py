@@ -126,6 +126,7 @@ class Connection:
     """
 
     __slots__ = (
+        "alias_bytes",
         "aliases",
         "barriers",
         "certificate",
@@ -199,6 +200,8 @@ class Connection:
         """The largest packet the client takes; 0: any."""
         self.has_problem_information = True
         self.aliases: dict[int, str] = {}
+        self.alias_bytes = 0
+        """The footprint of these."""
         self.out_aliases: OutboundTopicAliases | None = None
         """For a client that takes topic aliases from us."""
         # What arrived and is no whole packet yet. It is joined only when `pending_wanted` bytes are there, so that

@@ -10,11 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from edgebridge.frontend.connection_rate import source_of
+from edgebridge.frontend.memory_accounts import MemoryAccounts, account_of, granted_account
 from edgebridge.frontend.options import Quota
 from edgebridge.session.filter_cost import FilterCost, FilterUsage, UsageTotals
+from edgebridge.session.footprint import HeldKind, subscription_bytes
 from edgebridge.session.session import Session
 from edgebridge.session.subscription_text import SubscriptionRequest
 from edgebroker.errors import FilterTooComplex
+from edgebroker.instants import Instant
 
 _MEASURES: Final = (
     ("filter_tests_max", "elementary tests", lambda tally, weight: tally.tests + weight.tests),
@@ -29,11 +32,12 @@ class FiltersTooCostly(FilterTooComplex):
 
 
 class FilterQuota:
-    """Grants content filters, and keeps count of them."""
+    """Grants content filters, and keeps count of them; and grants the memory of subscriptions with and without one."""
 
-    def __init__(self, quota: Quota) -> None:
+    def __init__(self, quota: Quota, memory_accounts: MemoryAccounts) -> None:
         self.quota = quota
         """May be replaced: what was granted stays granted."""
+        self.memory_accounts = memory_accounts
         self._sources: dict[tuple[str, str], UsageTotals] = {}
 
     def __len__(self) -> int:
@@ -55,6 +59,21 @@ class FilterQuota:
             if replaced is not None:
                 bill.charge(request.text, replaced)
         return weight
+
+    def admits_memory(
+        self, session: Session, request: SubscriptionRequest, weight: FilterCost | None, is_known: bool, now: Instant
+    ) -> bool:
+        """Whether the account of *session* may hold what *request* takes, whose filter has this *weight*.
+
+        *is_known*: it replaces a subscription of the same text, whose filter counts until memory is measured again.
+        """
+        size = _memory_of(request, weight) if not is_known else 0 if weight is None else weight.held_bytes
+        return self.memory_accounts.admits(granted_account(session), size, HeldKind.SUBSCRIPTIONS, now)
+
+    def restores_memory(self, session: Session, request: SubscriptionRequest, weight: FilterCost | None) -> bool:
+        """Whether there is room for *request*, which a journal had."""
+        size = _memory_of(request, weight)
+        return self.memory_accounts.restores(account_of(session), size, HeldKind.SUBSCRIPTIONS)
 
     def charge(self, session: Session, text: str, weight: FilterCost | None) -> None:
         """The subscription *text* was granted, with a filter of this *weight* or without one."""
@@ -78,6 +97,10 @@ class FilterQuota:
             session.filter_usage = FilterUsage(self._sources, _quota_owner(session))
         bill: FilterUsage = session.filter_usage
         return bill
+
+
+def _memory_of(request: SubscriptionRequest, weight: FilterCost | None) -> int:
+    return subscription_bytes(request.text) + (0 if weight is None else weight.held_bytes)
 
 
 def _quota_owner(session: Session) -> tuple[str, str]:

@@ -96,7 +96,7 @@ class Frontend:
         self.node = node
         self.ledger = node.ledger
         self.dirty: list[Connection] = []
-        self.connections: dict[int, Connection] = {}
+        self.connections = parts.memory_accounts.connections
         self.retained = parts.retained
         self.fan_out_cache = parts.fan_out_cache
         self.journal = parts.session_journal
@@ -114,9 +114,7 @@ class Frontend:
         self.qos0_batches = Qos0Batches(node.ledger)
         self.connection_rate = ConnectionRateLimit(quota)
         self.disconnector = Disconnector(self.connect_handler, node.timers)
-        self.memory_limit = MemoryLimit(
-            quota.memory_bytes_max, self.connections, self.connect_handler, self.retained, self.delivery, self.journal
-        )
+        self.memory_limit = MemoryLimit(parts.memory_accounts, self.connect_handler, self.delivery, self.pager)
         self.unfinished_input = UnfinishedInput(
             self.connections, self.disconnector, node.timers, terms.connect_timeout_s
         )

@@ -1,139 +1,172 @@
-"""The bound on the memory that all clients hold together: beyond it, the largest holder is disconnected first.
+"""The bound on the memory that all clients hold together: beyond it, the largest account loses something first.
 
-Memory is measured whenever an eighth of what is left could have been used up since the last time, by bytes that were
-read or by messages that wait, and once a minute while much is used. Nothing is added up for each message. Packets
-that several clients wait for count for each of them, though memory has them once: this bound errs on the safe side.
+Memory is measured (`MemoryAccounts.measure`) whenever an eighth of what is left could have been used up since the last
+time, by bytes that were read or by messages that wait, and once a minute while much is used. Nothing is added up for
+each message. Packets that several clients wait for count for each of them, though memory has them once: this bound errs
+on the safe side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections import defaultdict
+from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.handlers.connect import ConnectHandler
-from edgebridge.frontend.journal.session_journal import SessionJournal
-from edgebridge.session.retained import RetainedStore
+from edgebridge.frontend.journal.queue_pager import QueuePager
+from edgebridge.frontend.memory_accounts import CHECK_INTERVAL, GRANTED_SHARE, MemoryAccounts, MemoryHolder
+from edgebridge.session.footprint import QUEUED_BYTES
 from edgebridge.session.session import Session
 from edgebridge.wire.reasons import ReasonCode
-from edgebroker.instants import MILLISECOND, MINUTE, Instant
+from edgebroker.instants import MINUTE, Instant
 from edgebroker.limits import MIB
 
 STEP_BYTES = 1 * MIB
-"""Measured no more often than so many bytes are read: to look at 10,000 clients takes 5 ms."""
-MESSAGE_BYTES = 300
-"""What a message that waits or is retained takes besides its payload, topic and properties: objects, places in tables.
-900,000 with 64 bytes of payload in the queues of 900 sessions took 366 bytes each."""
-WATCHED_SHARE = 0.125
+"""Measured no more often than so many bytes are read: to look at 10,000 clients takes 4 ms."""
+WATCHED_SHARE: Final = 0.125
 """Of what is allowed: what is measured again every MINUTE."""
-CHECK_INTERVAL = 100 * MILLISECOND
-"""While it is tight, and clients knock."""
-DURABLE_SHARE = 0.75
-"""What may wait for kept sessions, of all that is allowed. The rest is always there for who is connected."""
-RELIEF_SHARE = 0.9
+PAGED_SHARE: Final = 0.25
+"""Of what is allowed: when more waits in memory for durable sessions, the largest of their queues go to the disk."""
+RELIEF_SHARE: Final = 0.9
 """What is left after relief, of what is allowed: or the next message would need it again."""
+SHORTENED_AT_ONCE: Final = 64
+"""Queues of which a page is moved to the disk each time: 8 MiB of the usual pages."""
+ACCOUNT_SHARE: Final = 0.5
+"""Of what is allowed: an account with more is cut down to it while all together are beyond GRANTED_SHARE. Others need
+what is left to come in."""
 
 
 class MemoryLimit:
-    """Watches over `bytes_max`. What waits for kept sessions was acknowledged, and is never dropped for it: when it
-    fills KEPT_SHARE, messages for readers that are away or behind are refused instead (P2).
+    """Watches over the bound of *accounts*. What waits for kept sessions was acknowledged, and is never dropped for it:
+    when it fills DURABLE_SHARE of it, messages for readers that are away or behind are refused instead (P2).
     """
 
     def __init__(
         self,
-        bytes_max: int,
-        connections: Mapping[int, Connection],
+        accounts: MemoryAccounts,
         connect_handler: ConnectHandler,
-        retained: RetainedStore,
         delivery: Delivery,
-        session_journal: SessionJournal,
+        pager: QueuePager,
     ) -> None:
-        self.bytes_max = bytes_max
-        self._journal = session_journal
-        self._connections = connections
+        self.accounts = accounts
+        self._pager = pager
+        self._journal = pager.journal
         self._connect_handler = connect_handler
-        self._retained = retained
         self._delivery = delivery
-        self.held_bytes = 0
-        """Bytes, when it was last measured."""
         self._is_tight = False
         self.relieved = 0
         """Clients that were cut off or lost their queue for it."""
         self.unmeasured = 0
         """Bytes read since. Who adds to it calls `check` when it has become `due`."""
-        self._waiting = 0
-        """Messages in queues, when it was last measured."""
-        self._checked_at: Instant = 0
+        self._waiting_bytes = 0  # of messages in queues, when it was last measured
         self.due = self._distance()
         """How many bytes may be read before it is measured again."""
 
+    @property
+    def bytes_max(self) -> int:
+        """What all clients may hold."""
+        return self.accounts.bytes_max
+
+    @property
+    def held_bytes(self) -> int:
+        """What all clients held when it was last measured, and what was granted since."""
+        return self.accounts.held_bytes
+
     def is_tight(self, now: Instant) -> bool:
         """Whether nobody new should come in."""
-        if self._is_tight and now - self._checked_at >= CHECK_INTERVAL:
+        if self._is_tight and now - self.accounts.measured_at >= CHECK_INTERVAL:
             self.check(now)  # meanwhile somebody may have read
         return self._is_tight
 
     def check_if_full(self, now: Instant) -> None:
         """Measure again while nothing more may wait for durable sessions: meanwhile somebody may have read."""
-        if self._journal.is_full and now - self._checked_at >= CHECK_INTERVAL:
+        if self._journal.is_full and now - self.accounts.measured_at >= CHECK_INTERVAL:
             self.check(now)
 
     def check_if_due(self, now: Instant) -> None:
-        """Measure if so many more messages wait that it may be too much: small ones weigh more than what was read of
-        them; or if it was much a minute ago. To be called now and then, and after a journal was read back.
+        """Measure if so much more waits that it may be too much: small messages weigh more than what was read of them;
+        or if it was much a minute ago. To be called now and then, and after a journal was read back.
         """
         self.check_if_full(now)
-        was_much = self.held_bytes > self.bytes_max * WATCHED_SHARE and now - self._checked_at >= MINUTE
-        if was_much or (self._connect_handler.queued.messages - self._waiting) * MESSAGE_BYTES >= self.due:
+        was_much = self.held_bytes > self.bytes_max * WATCHED_SHARE and now - self.accounts.measured_at >= MINUTE
+        if was_much or self._count_waiting() - self._waiting_bytes >= self.due:
             self.check(now)
+
+    def _count_waiting(self) -> int:
+        queued = self._connect_handler.queued
+        return queued.bytes + QUEUED_BYTES * queued.messages
 
     def check(self, now: Instant) -> None:
         """Measure, and relieve if it is too much."""
-        holders: list[tuple[int, int, Connection | Session]] = []
-        kept = 0
-        total = self._retained.held_bytes + MESSAGE_BYTES * len(self._retained)
-        for connection in self._connections.values():
-            octets = connection.pending_bytes + connection.job_bytes + connection.out_bytes + connection.transport_bytes
-            if octets and not connection.closing:
-                total += octets
-                holders.append((octets, connection.number, connection))
-        for number, session in enumerate(self._connect_handler.sessions.values()):
-            outbox, inflight = session.outbox, session.inflight
-            octets = outbox.held_bytes + inflight.held_bytes + MESSAGE_BYTES * (len(outbox) + len(inflight))
-            if session.number:
-                kept += octets
-            elif octets:
-                total += octets
-                holders.append((octets, -number, session))
-        self._journal.is_full = kept > self.bytes_max * DURABLE_SHARE
-        left = self.bytes_max - min(kept, int(self.bytes_max * DURABLE_SHARE))
-        if total > left:
-            holders.sort(key=lambda holder: holder[:2])
-            while holders and total > left * RELIEF_SHARE:
-                octets, _, holder = holders.pop()
-                total -= self._relieve(holder, octets, now)
-        self._is_tight = total > left * RELIEF_SHARE
-        self.held_bytes = total + kept
-        self._waiting = self._connect_handler.queued.messages
-        self._checked_at = now
+        accounts, bytes_max = self.accounts, self.bytes_max
+        holders = accounts.measure(now)
+        durable, excess = accounts.durable_bytes, accounts.durable_excess()
+        self._journal.is_full = excess > 0
+        if durable > bytes_max * PAGED_SHARE:
+            self._shorten_queues(durable - int(bytes_max * PAGED_SHARE), now)
+        allowed = bytes_max + excess
+        if accounts.held_bytes > allowed:
+            self._relieve(holders, allowed - int((1 - RELIEF_SHARE) * (allowed - durable)), 0, now)
+        elif accounts.held_bytes > bytes_max * GRANTED_SHARE:
+            self._relieve(holders, int(bytes_max * GRANTED_SHARE), int(bytes_max * ACCOUNT_SHARE), now)
+        self._is_tight = accounts.held_bytes - durable > RELIEF_SHARE * (allowed - durable)
+        self._waiting_bytes = self._count_waiting()
         self.unmeasured = 0
         self.due = self._distance()
 
-    def _relieve(self, holder: Connection | Session, octets: int, now: Instant) -> int:
-        """Take from *holder* what can be taken; how many bytes that is."""
+    def _relieve(self, holders: list[MemoryHolder], target: int, account_max: int, now: Instant) -> None:
+        """Free memory until *target* is left: always from the account that holds most, as long as that is more than
+        *account_max*, and of its clients from the one that holds most.
+        """
+        accounts = self.accounts
+        by_account: defaultdict[str, list[MemoryHolder]] = defaultdict(list)
+        for holder in sorted(holders, key=lambda one: one[:2]):
+            by_account[holder.account].append(holder)
+        order = [(-accounts.by_account[account], account) for account in by_account]
+        heapq.heapify(order)
+        while order and accounts.held_bytes > target and -order[0][0] > account_max:
+            account = order[0][1]
+            freed = self._free(by_account[account].pop(), now)
+            accounts.held_bytes -= freed
+            accounts.by_account[account] -= freed
+            if by_account[account]:
+                heapq.heapreplace(order, (-accounts.by_account[account], account))
+            else:
+                heapq.heappop(order)
+
+    def _free(self, held: MemoryHolder, now: Instant) -> int:
+        """Take from the holder what can be taken; how many bytes that is."""
+        holder = held.holder
         if isinstance(holder, Connection):
             self.relieved += 1
             if holder.is_open:
-                why = "all clients together hold too much, and this one most of it"
+                why = "all clients together hold too much, and those of this user or address most of it"
                 self._connect_handler.disconnect(holder, ReasonCode.QUOTA_EXCEEDED, why)
             else:
                 holder.close()
-            return octets
-        freed = holder.outbox.held_bytes + MESSAGE_BYTES * len(holder.outbox)
+            return held.size
+        freed = holder.outbox.held_bytes + QUEUED_BYTES * len(holder.outbox)
         if freed:
             self.relieved += 1
             self._delivery.shed_queue(holder, now)
         return freed
 
+    def _shorten_queues(self, size: int, now: Instant) -> None:
+        """Move a page of each of the largest queues of durable sessions to the disk, until *size* bytes are free."""
+        sessions = [one for one in self._connect_handler.sessions.values() if one.number and one.outbox.tail_messages]
+        for session in heapq.nlargest(SHORTENED_AT_ONCE, sessions, key=_size_in_memory):
+            if size <= 0:
+                break
+            if session.outbox.can_page():
+                size -= _size_in_memory(session)
+                self._pager.shorten(session, now)
+
     def _distance(self) -> int:
         return max(STEP_BYTES, (self.bytes_max - self.held_bytes) // 8)
+
+
+def _size_in_memory(session: Session) -> int:
+    outbox = session.outbox
+    return outbox.held_bytes - outbox.paged_bytes + QUEUED_BYTES * (len(outbox) - outbox.paged_messages)

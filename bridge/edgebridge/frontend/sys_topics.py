@@ -157,6 +157,7 @@ class SysTopics:
     def _gauges(self) -> dict[str, int]:
         """What goes up and down."""
         node, connect_handler, retained = self._node, self._connect_handler, self._retained
+        memory = connect_handler.memory_accounts
         stored = len(retained) + connect_handler.queued.messages
         away = len(connect_handler.sessions) - connect_handler.counters.current
         shared = node.groups.count_members()
@@ -176,6 +177,8 @@ class SysTopics:
             "fates/queued": node.ledger.queued,
             "queue/messages": connect_handler.queued.messages,
             "queue/bytes": connect_handler.queued.bytes,
+            "memory/bytes": memory.held_bytes,
+            **{f"memory/{kind}/bytes": size for kind, size in memory.by_kind.items()},
             **self._disk(),
         }
 

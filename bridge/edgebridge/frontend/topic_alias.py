@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from edgebridge.frontend.encoding import PublishEncoder
+from edgebridge.session.footprint import alias_bytes
 from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
+from edgebroker.limits import TOPIC_ALIAS_BYTES_MAX
 from edgebroker.publication import Publication
 
 TOPIC_BYTES_MIN: Final = 8  # an alias costs three bytes with every message, so shorter topics gain next to nothing
 
 
 class OutboundTopicAliases:
-    """The aliases of one connection. The first topics get them and keep them; `most` bounds how many.
+    """The aliases of one connection. The first topics get them and keep them, `most` of them, in
+    TOPIC_ALIAS_BYTES_MAX together.
 
     Whole runs of QoS 0 are copied as they came, with their topics; everything else that is sent passes here.
     """
 
-    __slots__ = ("_known", "maximum")
+    __slots__ = ("_known", "held_bytes", "maximum")
 
     def __init__(self, most: int) -> None:
         self.maximum = most
         self._known: dict[str, int] = {}
+        self.held_bytes = 0
+        """The footprint of all aliases."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -56,6 +61,11 @@ class OutboundTopicAliases:
         """A packet with *topic* is on its way: from now on the client knows its alias."""
         if topic not in self._known and self._has_room(topic):
             self._known[topic] = len(self._known) + 1
+            self.held_bytes += alias_bytes(topic)
 
     def _has_room(self, topic: str) -> bool:
-        return len(self._known) < self.maximum and len(topic) >= TOPIC_BYTES_MIN
+        return (
+            len(self._known) < self.maximum
+            and len(topic) >= TOPIC_BYTES_MIN
+            and self.held_bytes + alias_bytes(topic) <= TOPIC_ALIAS_BYTES_MAX
+        )

@@ -8,6 +8,10 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.filters import Filter
 from edgebroker.predicate import ElementaryTest
 
+FILTER_BYTES: Final = 700
+"""The memory of a content filter besides its elementary tests..."""
+TEST_BYTES: Final = 350
+"""...and of one of those: two tests took 1,100 to 1,750 bytes (`session.footprint`)."""
 INTERVALS_PER_TEST: Final = 8
 """A test on many intervals (`IN` with 64 values) is looked up, not tried: eight of them count as one more test."""
 
@@ -23,6 +27,11 @@ class FilterCost:
     characters: 1 us each for a short text, 8 us for one of 4,096 characters."""
     attributes: frozenset[str]
     """The names it asks for: 50 ns each that the payload has, and a route more to make when one is new."""
+
+    @property
+    def held_bytes(self) -> int:
+        """The footprint of the filter."""
+        return FILTER_BYTES + TEST_BYTES * self.tests
 
     @classmethod
     def of(cls, content_filter: Filter) -> FilterCost:
@@ -92,6 +101,11 @@ class FilterUsage:
         self._sources = sources
         self._source = source
         self.own = UsageTotals()
+
+    @property
+    def held_bytes(self) -> int:
+        """The footprint of the client's filters."""
+        return FILTER_BYTES * len(self._by_text) + TEST_BYTES * self.own.tests
 
     @property
     def shared(self) -> UsageTotals:

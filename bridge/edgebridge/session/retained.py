@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from edgebridge.session.footprint import RETAINED_BYTES, retained_bytes
 from edgebroker.instants import SECOND, Instant
 from edgebroker.publication import Publication
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
@@ -28,7 +29,8 @@ class _TopicNode:
 
 
 class RetainedStore:
-    """Topic -> publication, found by topic filter. Bounded in messages and in the bytes they hold.
+    """Topic -> publication, found by topic filter. Bounded in messages, in the bytes they hold, and in their footprint,
+    which is also summed by the accounts that the messages belong to (`frontend.memory_accounts`).
 
     A path-compressed trie of topics, so that a filter visits only what it may match. Levels without a branch are one
     node: with a node for each level, a message of 254 bytes of topic and 127 levels took 29 KB.
@@ -40,7 +42,12 @@ class RetainedStore:
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
-        self._messages: dict[str, Publication] = {}
+        self.memory_bytes_max = 1 << 62
+        """Of the footprint of all messages."""
+        self.memory_bytes = 0
+        """The footprint of all messages."""
+        self._messages: dict[str, tuple[Publication, str]] = {}  # with the account; a tuple takes 56 bytes
+        self._memory_by_account: dict[str, int] = {}
         self._root = _TopicNode("", children={})
         self._bytes = 0
         self._expiring: dict[str, Instant] = {}
@@ -59,41 +66,70 @@ class RetainedStore:
         """What all messages hold."""
         return self._bytes
 
+    def memory_by_account(self) -> dict[str, int]:
+        """The footprint of the messages of each account. A copy."""
+        return dict(self._memory_by_account)
+
+    def growth(self, publication: Publication) -> int:
+        """By how many bytes the footprint grows if *publication* replaces the message of its topic."""
+        before = self.find(publication.topic)
+        return retained_bytes(publication) - (0 if before is None else retained_bytes(before))
+
     def has_room(self, topic: str, size: int) -> bool:
         """Whether a message of *topic* that holds *size* bytes could be kept now."""
-        messages, octets = self._with(topic, size)
-        return messages <= self.messages_max and octets <= self.bytes_max
-
-    def _with(self, topic: str, size: int) -> tuple[int, int]:
-        """How many messages and bytes there would be."""
         before = self.find(topic)
-        return len(self._messages) + (before is None), self._bytes + size - (before.held_bytes() if before else 0)
+        growth = size if before is None else size - before.held_bytes()
+        return self._fits(before is None, growth, growth + (RETAINED_BYTES + len(topic) if before is None else 0))
 
-    def retain(self, publication: Publication) -> bool:
+    def _fits(self, messages: int, octets: int, memory: int) -> bool:
+        """Whether so many messages more, and so much more of what they hold, are within the bounds."""
+        return (
+            len(self._messages) + messages <= self.messages_max
+            and self._bytes + octets <= self.bytes_max
+            and self.memory_bytes + memory <= self.memory_bytes_max
+        )
+
+    def retain(self, publication: Publication, account: str = "") -> bool:
         """Replace the topic's message; an empty payload clears it [MQTT-3.3.1-6]. False if there is no room.
 
-        What has expired gives up its place.
+        What has expired gives up its place. *account*: who it belongs to; empty: the gateway.
         """
         topic = publication.topic
         if not publication.payload:
             self.clear(topic)
             return True
-        size, now = publication.held_bytes(), publication.accepted_at
-        messages, octets = self._with(topic, size)
-        if messages > self.messages_max or octets > self.bytes_max:
+        before = self.find(topic)
+        growth = publication.held_bytes() - (before.held_bytes() if before else 0)
+        if not self._fits(before is None, growth, self.growth(publication)):
+            now = publication.accepted_at
             if not self._expiring or now - self._purged_at < PURGE_US:
                 return False
             self.purge(now)
-            return self.retain(publication)
-        if topic not in self._messages:
+            return self.retain(publication, account)
+        if before is None:
             self._insert(topic)
-        self._messages[topic] = publication
-        self._bytes = octets
+        else:
+            self._forget_size(topic)
+        self._messages[topic] = publication, account
+        self._bytes += publication.held_bytes()
+        memory = retained_bytes(publication)
+        self.memory_bytes += memory
+        self._memory_by_account[account] = self._memory_by_account.get(account, 0) + memory
         if publication.expires_at is None:
             self._expiring.pop(topic, None)
         else:
             self._expiring[topic] = publication.expires_at
         return True
+
+    def _forget_size(self, topic: str) -> None:
+        """The message of *topic* goes: it counts no more."""
+        publication, account = self._messages[topic]
+        self._bytes -= publication.held_bytes()
+        memory = retained_bytes(publication)
+        self.memory_bytes -= memory
+        self._memory_by_account[account] -= memory
+        if not self._memory_by_account[account]:
+            del self._memory_by_account[account]
 
     def purge(self, now: Instant) -> None:
         """Forget what has expired. To be called now and then: nobody may ever subscribe to it."""
@@ -104,7 +140,8 @@ class RetainedStore:
 
     def find(self, topic: str) -> Publication | None:
         """The message of *topic*."""
-        return self._messages.get(topic)
+        kept = self._messages.get(topic)
+        return None if kept is None else kept[0]
 
     def holds(self, publication: Publication) -> bool:
         """Whether *publication* says what its topic's message says, or that there is none any more.
@@ -120,12 +157,11 @@ class RetainedStore:
 
     def clear(self, topic: str) -> None:
         """Forget the message of *topic*, and the levels nobody needs any more."""
-        publication = self._messages.pop(topic, None)
-        if publication is None:
-            return
-        self._expiring.pop(topic, None)
-        self._bytes -= publication.held_bytes()
-        self._remove(topic)
+        if topic in self._messages:
+            self._forget_size(topic)
+            del self._messages[topic]
+            self._expiring.pop(topic, None)
+            self._remove(topic)
 
     def topics(self) -> list[str]:
         """The topics that have a message now."""
@@ -213,7 +249,7 @@ class RetainedStore:
             depth += 1
         is_end = depth == len(levels)
         if is_end or levels[depth] == MULTI_LEVEL:
-            yield self._messages.get(node.topic)
+            yield self.find(node.topic)
         if not is_end:
             for child in self._next(node, levels[depth]):
                 yield from self._walk(child, levels, depth)

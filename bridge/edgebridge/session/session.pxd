@@ -6,7 +6,7 @@ from edgebridge.session.queue.outbox cimport SessionOutbox
 
 
 cdef class Session:
-    cdef public str account, client_id, user
+    cdef public str account, address, client_id, user
     cdef public SessionOutbox outbox
     cdef public object connection, filter_usage, claims, replays, rights, will
     cdef public object bridge_sync, expiry_s, disconnected_at
@@ -15,7 +15,7 @@ cdef class Session:
     cdef public dict subscription_records
     cdef public bint waits_for_sync
     cdef public long long number, last_copy, sync_delay_us
-    cdef public Py_ssize_t subscribed
+    cdef public Py_ssize_t subscribed, subscription_bytes, will_bytes
     @cython.locals(inflight=Inflight)
     cpdef bint can_send_now(self) except -1
     cpdef bint has_room(self, Py_ssize_t size) except -1

@@ -57,6 +57,7 @@ class Session:
 
     __slots__ = (
         "account",
+        "address",
         "bridge_sync",
         "claims",
         "client_id",
@@ -72,11 +73,13 @@ class Session:
         "replays",
         "rights",
         "subscribed",
+        "subscription_bytes",
         "subscription_records",
         "sync_delay_us",
         "user",
         "waits_for_sync",
         "will",
+        "will_bytes",
     )
 
     def __init__(self, client_id: ClientId, inflight: Inflight, outbox: SessionOutbox) -> None:
@@ -94,6 +97,8 @@ class Session:
         """Packet identifiers of QoS 2 messages taken, until PUBREL [MQTT-4.3.3-2]."""
         self.subscribed = 0
         """How many subscriptions the client has."""
+        self.subscription_bytes = 0
+        """The footprint of these, without their content filters."""
         self.filter_usage: Any = None
         """What its content filters cost (`session.filterbill`); None as long as it never had any."""
         self.replays: Any = None
@@ -104,8 +109,13 @@ class Session:
         """What the client's token allows at most."""
         self.user = ""
         """Who the client proved to be; empty: nobody in particular."""
+        self.address = ""
+        """The address that the client came from last, as `memory_accounts.address_of` writes it; empty: none, as for a
+        session from the journal."""
         self.will: Will | None = None
         """Of the present connection, or waiting for its delay to pass."""
+        self.will_bytes = 0
+        """The footprint of the last will."""
         self.disconnected_at: Instant = 0
         """When its last connection ended."""
         # -- in the journal

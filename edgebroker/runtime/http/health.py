@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.memory_accounts import WARNING_SHARE, account_title
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
@@ -149,7 +150,22 @@ SESSIONS_SHARE_MAX: Final = 0.8
 """Of `quota.sessions_max`: beyond it anonymous sessions will soon end for newcomers, or newcomers be refused."""
 
 
+def _memory_warnings(view: GatewayView) -> Iterator[str]:
+    accounts = view.frontend.memory_limit.accounts
+    held, held_max = accounts.held_bytes, accounts.bytes_max
+    if held > WARNING_SHARE * held_max:
+        account, size = accounts.largest()
+        kind = accounts.largest_kind(account)
+        yield (
+            f"memory: clients hold {held / MIB:.1f} of {held_max / MIB:.0f} MiB (quota.memory_bytes_max); most of it, "
+            f"{size / MIB:.1f} MiB, {account_title(account)}, mainly {kind.replace('_', ' ')}"
+        )
+    for kind, count in accounts.not_restored.items():
+        yield f"memory: {count} {kind} of the journal had no room in memory and were given up"
+
+
 def _warnings(view: GatewayView) -> Iterator[str]:
+    yield from _memory_warnings(view)
     connect_handler = view.frontend.connect_handler
     sessions, most = len(connect_handler.sessions), connect_handler.session_quota.sessions_max
     if sessions >= SESSIONS_SHARE_MAX * most:

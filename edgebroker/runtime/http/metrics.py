@@ -216,6 +216,14 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
     page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
     page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held_bytes, "bytes")
+    page.family("edgebroker_held_kind_bytes", "gauge", "The same by kind.", "bytes")
+    for kind, size in memory.accounts.by_kind.items():
+        page.sample("", size, kind=kind.value)
+    largest = memory.accounts.largest()[1]
+    page.gauge("edgebroker_held_account_max_bytes", "What the largest account held.", largest, "bytes")
+    page.family("edgebroker_memory_refused", "counter", "What was not granted for want of memory, by kind.")
+    for kind, count in sorted(memory.accounts.refused.items()):
+        page.sample("_total", count, kind=kind.value)
     page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
     page.counter(
         "edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.relieved

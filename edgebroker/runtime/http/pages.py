@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import edgebroker
+from edgebridge.frontend.memory_accounts import MemoryAccounts, account_title
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.log_schema import Cause
@@ -256,6 +257,18 @@ async def _stream_trace(tracer: Tracer, tap: Tap, seconds: int) -> AsyncGenerato
         tracer.close(tap)
 
 
+def _held(accounts: MemoryAccounts) -> dict[str, Any]:
+    account, size = accounts.largest()
+    return {
+        "bytes": accounts.held_bytes,
+        "bytes_max": accounts.bytes_max,
+        "kinds": {kind.value: size for kind, size in accounts.by_kind.items()},
+        "largest": {"account": account_title(account), "bytes": size},
+        "refused": {kind.value: count for kind, count in sorted(accounts.refused.items())},
+        "not_restored": {kind.value: count for kind, count in sorted(accounts.not_restored.items())},
+    }
+
+
 def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
     """Returns the contents of `/status`, which `edgebroker top` and `edgebroker status` show."""
     frontend, reactor, now = view.frontend, view.reactor, clock()
@@ -292,7 +305,7 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
             },
         },
         "listeners": [_listener(listener) for listener in view.listeners],
-        "held": {"bytes": frontend.memory_limit.held_bytes, "bytes_max": frontend.memory_limit.bytes_max},
+        "held": _held(frontend.memory_limit.accounts),
         "sessions": {"connected": census.connected, "away": census.sessions - census.connected},
         "subscriptions": len(frontend.node.subscriptions),
         "subscriptions_refused": dict(sorted(frontend.subscribe_handler.refused.items())),

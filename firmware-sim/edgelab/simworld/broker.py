@@ -149,7 +149,7 @@ class SimulatedBroker:
         self.watch: Watch | None = None
         self.options = options or FrontendOptions()
         self._log = log
-        self._quota = quota
+        self.quota = quota
         self._access = access
         self._secret = simulation.random.randbytes(32) if access is not OPEN else b""
         self._digest = sha256()
@@ -170,7 +170,7 @@ class SimulatedBroker:
             self._access,
             self._secret,
             journal,
-            self._quota,
+            self.quota,
             SimulatedHost(self),
         )
         if self.store is not None and stored is not None:

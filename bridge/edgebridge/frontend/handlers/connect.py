@@ -21,12 +21,14 @@ from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.handlers.publish_admission import DISALLOWED_TEXT
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.memory_accounts import GATEWAY, OVER_SHARE, MemoryAccounts, address_of
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, FrontendOptions, ListenerContext, Redirect
 from edgebridge.frontend.session_quota import SessionQuota, session_account
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebridge.session.credentials import WRONG_CREDENTIALS, AuthenticationResult
 from edgebridge.session.durability import MEMORY, Durability
+from edgebridge.session.footprint import SESSION_BYTES, HeldKind, will_bytes
 from edgebridge.session.inflight import Inflight
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.session.queue.factory import outbox_for
@@ -203,6 +205,7 @@ class ConnectHandler:
         delivery: Delivery,
         session_journal: SessionJournal,
         publish_handler: PublishHandler,
+        memory_accounts: MemoryAccounts,
         plans: FanOutCache,
         sharing: SharedSubscriptions,
         authenticator: Authenticator,
@@ -227,7 +230,8 @@ class ConnectHandler:
         """Where everybody is sent who comes."""
         self.blocked: dict[str, Ban] = {}
         """Clients that an operator keeps out; the world takes them out of it."""
-        self.sessions: dict[ClientId, Session] = {}
+        self.memory_accounts = memory_accounts
+        self.sessions = memory_accounts.sessions
         self.session_quota = session_quota
         self.connecting = ConnectingClients()
         self.queued = Allowance(terms.queued_messages_max, terms.queued_bytes_max or QUEUED_BYTES_LEAST)
@@ -300,6 +304,13 @@ class ConnectHandler:
         if why := durability_refusal(self._journal, resumed, durability, self._options.expiry_s(connect)):
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
             return
+        address, will = address_of(connection), will_bytes(connect.will)
+        account = GATEWAY if address == GATEWAY else verdict.user or address
+        growth = SESSION_BYTES + will if known is None else max(0, will - known.will_bytes)
+        kind = HeldKind.SESSIONS if known is None else HeldKind.WILLS
+        if not self.memory_accounts.admits(account, growth, kind, now):
+            self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, OVER_SHARE, client=client_id)
+            return
         if known is not None and known.connection is not None:
             self._take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
@@ -317,7 +328,8 @@ class ConnectHandler:
         self._negotiate_options(connection, session, connect, properties)
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
-        session.will = connect.will
+        session.will, session.will_bytes = connect.will, will
+        session.address = address
         session.user = verdict.user
         session.claims = verdict.claims
         self._authorizer.authorize(session)

@@ -18,13 +18,16 @@ from edgebridge.frontend.handlers.publish_admission import (
     count_qos_0,
 )
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.memory_accounts import GATEWAY, OVER_SHARE, account_of, granted_account
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.authorization import Rights
+from edgebridge.session.footprint import HeldKind, alias_bytes
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import (
     MalformedPacket,
+    ProtocolError,
     ProtocolViolation,
     ReceiveMaximumExceeded,
     RetainNotSupported,
@@ -45,6 +48,7 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebridge.wire.user_properties import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
+from edgebroker.limits import TOPIC_ALIAS_BYTES_MAX
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.publication import Publication
@@ -63,6 +67,12 @@ TOPIC_CHARS_MAX: Final = 100
 """Characters of a topic that the operator's log shows of a message that is not taken."""
 PUBACK: Final = 0x40
 """Its first byte."""
+
+
+class AliasQuotaExceeded(ProtocolError):
+    """The topic aliases of a client, or all that its account holds, would take more memory than they may."""
+
+    reason = ReasonCode.QUOTA_EXCEEDED
 
 
 class PublishHandler:
@@ -103,7 +113,7 @@ class PublishHandler:
         """A PUBLISH as decoded. Raises ProtocolError if the client must go."""
         session = connection.session
         assert session is not None
-        topic = self._topic(connection, publish)
+        topic = self._topic(connection, publish, now)
         if Property.SUBSCRIPTION_IDENTIFIER in publish.properties:
             raise ProtocolViolation("a client's PUBLISH has no subscription identifier", v5="MQTT-3.3.4-6")
         if publish.properties and has_disallowed_text(publish.properties):
@@ -119,11 +129,12 @@ class PublishHandler:
             if len(session.received) - len(connection.inherited_qos2_ids) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
         publication = self._publication(session.client_id, topic, publish, now)
+        account = granted_account(session) if publish.retain else GATEWAY
         session_journal = self._journal
         awaited = session_journal.awaited
         if publish.qos == 2:
             session_journal.begin_qos2(session, publish.packet_id)
-        refusal = self.publish(publication, now, session.rights)
+        refusal = self.publish(publication, now, session.rights, account)
         reason, why = (ReasonCode.SUCCESS, "") if refusal is None else (refusal.reason, str(refusal))
         if refusal is not None and refusal.is_temporary:
             session_journal.abort_qos2()
@@ -199,7 +210,8 @@ class PublishHandler:
         session_journal = self._journal
         session_journal.begin_will(session, will.qos)
         publication = self._publication(session.client_id, will.topic, publish, now)
-        if (refusal := self.publish(publication, now, session.rights)) is not None:
+        refusal = self.publish(publication, now, session.rights, account_of(session))
+        if refusal is not None:
             why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {refusal}"
             self.events.add_absent(NOT_PUBLISHED, session.client_id, refusal.reason, why)
         if session_journal.is_in_qos2:
@@ -207,20 +219,23 @@ class PublishHandler:
         else:
             session_journal.abort_qos2()
 
-    def publish(self, publication: Publication, now: Instant, rights: Rights | None = None) -> PublishRefusal | None:
+    def publish(
+        self, publication: Publication, now: Instant, rights: Rights | None = None, account: str = GATEWAY
+    ) -> PublishRefusal | None:
         """Retain and route a publication of a client with these *rights*; None: it may publish everything.
 
-        Returns why it is not accepted, which is counted in `refusals`.
+        *account*: who holds the memory that a retained message takes. Returns why it is not accepted, which is counted
+        in `refusals`.
         """
         route = self._node.routes.route(publication.topic)
-        refusal = self.admission.admit(publication, route, rights) or self._retain(publication, now)
+        refusal = self.admission.admit(publication, route, rights) or self._retain(publication, account, now)
         if refusal is not None:
             self.refusals[refusal.cause] += 1
             return refusal
         self.route(publication, route, now)
         return None
 
-    def _retain(self, publication: Publication, now: Instant) -> PublishRefusal | None:
+    def _retain(self, publication: Publication, account: str, now: Instant) -> PublishRefusal | None:
         """Retain an admitted publication if it asks for that; returns why the store does not take it."""
         if not publication.retain:
             return None
@@ -229,7 +244,11 @@ class PublishHandler:
             return None
         if not self._retained.messages_max:
             return None
-        if not self._retained.retain(publication):
+        growth = self._retained.growth(publication) if publication.payload else 0
+        if not self.admission.memory_accounts.admits(account, growth, HeldKind.RETAINED, now):
+            return RetainedRefusal(Refusal.MEMORY_SHARE, OVER_SHARE)
+        if not self._retained.retain(publication, account):
+            self.admission.memory_accounts.withdraw(account, growth, HeldKind.RETAINED)
             return RetainedRefusal(Refusal.RETAINED_FULL, "there is no room for another retained message")
         self._journal.retained(publication, now)
         return None
@@ -242,7 +261,7 @@ class PublishHandler:
             copies = self.admission.federation.accept(publication, route, now)
         self._delivery.deliver(publication, copies, now)
 
-    def _topic(self, connection: Connection, publish: Publish) -> str:
+    def _topic(self, connection: Connection, publish: Publish, now: Instant) -> str:
         """The topic itself, or the one its alias stands for (section 3.3.2.3.4)."""
         alias = number(publish.properties, Property.TOPIC_ALIAS, 0)
         if alias > self._alias_maximum:
@@ -254,12 +273,25 @@ class PublishHandler:
                 topic = parse_topic_name(publish.topic)
             except TopicInvalid as error:
                 raise TopicNameInvalid(str(error), v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2") from None
-            if alias:
-                connection.aliases[alias] = topic
+            if alias and connection.aliases.get(alias) != topic:
+                self._set_alias(connection, alias, topic, now)
             return topic
         if alias not in connection.aliases:
             raise ProtocolViolation(f"topic alias {alias} stands for no topic yet", v5="MQTT-3.3.2-8")
         return connection.aliases[alias]
+
+    def _set_alias(self, connection: Connection, alias: int, topic: str, now: Instant) -> None:
+        """Let *alias* stand for *topic*. Raises AliasQuotaExceeded: only the end of the connection says so at QoS 0."""
+        assert connection.session is not None
+        before = connection.aliases.get(alias)
+        growth = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
+        if connection.alias_bytes + growth > TOPIC_ALIAS_BYTES_MAX:
+            raise AliasQuotaExceeded(f"topic aliases take at most {TOPIC_ALIAS_BYTES_MAX:,} bytes together")
+        account = granted_account(connection.session)
+        if not self.admission.memory_accounts.admits(account, growth, HeldKind.TOPIC_ALIASES, now):
+            raise AliasQuotaExceeded(OVER_SHARE)
+        connection.aliases[alias] = topic
+        connection.alias_bytes += growth
 
     def _publication(self, client: str, topic: str, publish: Publish, now: Instant) -> Publication:
         properties = publish.properties

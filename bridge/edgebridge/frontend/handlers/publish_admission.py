@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from edgebridge.frontend.journal.session_journal import DURABLE_MESSAGE_BYTES_MAX, SessionJournal
+from edgebridge.frontend.memory_accounts import MemoryAccounts
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.authorization import Rights
 from edgebridge.session.queue.outbox import OverflowPolicy
@@ -59,6 +60,8 @@ class Refusal(StrEnum):
     """Too much waits for a peer gateway that wants it."""
     RETAINED_FULL = "retained_full"
     """There is no room for another retained message."""
+    MEMORY_SHARE = "memory_share"
+    """It is to be retained, and the clients of its user or address hold their share of the memory."""
     UNREAD = "unread"
     """QoS 0: it had arrived, and was not read yet when its connection ended."""
 
@@ -122,9 +125,16 @@ class PublishAdmission:
     everything (`is_refusing`, `is_full`), no queue refuses and no peer's outbox may be full.
     """
 
-    def __init__(self, session_journal: SessionJournal, retained: RetainedStore, options: FrontendOptions) -> None:
+    def __init__(
+        self,
+        session_journal: SessionJournal,
+        retained: RetainedStore,
+        memory_accounts: MemoryAccounts,
+        options: FrontendOptions,
+    ) -> None:
         self._journal = session_journal
         self._retained = retained
+        self.memory_accounts = memory_accounts
         self._checks_format = options.payload_format_checked
         self.refuses_when_full = options.queue_full is OverflowPolicy.REFUSE
         """Whether a full queue refuses its publisher; set while the gateway runs if a bridge wants it."""

@@ -11,9 +11,11 @@ from edgebridge.frontend.event_buffer import NOT_SUBSCRIBED, EventBuffer
 from edgebridge.frontend.filter_quota import FilterQuota, FiltersTooCostly
 from edgebridge.frontend.job import WORK_AT_ONCE, Job, start
 from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebridge.frontend.memory_accounts import OVER_SHARE
 from edgebridge.frontend.retained_replay import RetainedReplay
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.session.filter_cost import FilterCost
+from edgebridge.session.footprint import subscription_bytes
 from edgebridge.session.journal.session_records import is_owed, owed, subscription_record
 from edgebridge.session.journal.state import StoredSubscription
 from edgebridge.session.session import Session
@@ -200,7 +202,9 @@ class SubscribeHandler:
                 self._check_promise(awaited)
             before = self._journal.awaited
             ended = self._node.handle(UnsubscribeRequest(session.client_id, text), now)
-            session.subscribed -= len(ended)
+            if ended:
+                session.subscribed -= 1
+                session.subscription_bytes -= subscription_bytes(text)
             weight = self.filter_quota.release(session, text)
             work = ENTRY_WORK + len(text) // 4 + TEST_WORK * (0 if weight is None else weight.tests)
             self._journal.unsubscribed(session, text, now)
@@ -236,6 +240,10 @@ class SubscribeHandler:
         if session.rights is not None and not session.rights.subscribe(request.topic_filter):
             self.refused["not_authorized"] += 1
             return _SubscribeResult(ReasonCode.NOT_AUTHORIZED, work, "nothing of this may be read")
+        is_known = request.text in self._node.subscriptions.of(session.client_id)
+        if not self.filter_quota.admits_memory(session, request, weight, is_known, now):
+            self.refused["memory"] += 1
+            return _SubscribeResult(ReasonCode.QUOTA_EXCEEDED, work, OVER_SHARE)
         if weight is not None:
             work += TEST_WORK * weight.tests
         [effect] = self._node.handle(_subscribe_event(session, option, request, identifier), now)
@@ -243,7 +251,7 @@ class SubscribeHandler:
             self.refused["shared_groups" if effect.is_for_group else "subscriptions"] += 1
             return _SubscribeResult(ReasonCode.QUOTA_EXCEEDED, work, effect.reason)
         assert isinstance(effect, SubscriptionGrant)
-        session.subscribed += effect.is_new
+        _count(session, effect)
         self.filter_quota.charge(session, request.text, weight)
         handling = option.retain_handling
         may_get = handling < _SEND_IF_NEW or (handling < _SEND_NEVER and effect.is_new)
@@ -260,11 +268,13 @@ class SubscribeHandler:
         option = SubscriptionOption(stored.text, stored.qos, stored.no_local, stored.as_published)
         wheres = [stored.where] if stored.where else []
         request = _request(option, wheres)
+        weight = None if request.filter is None else FilterCost.of(request.filter)
+        if not self.filter_quota.restores_memory(session, request, weight):
+            raise StoreRefusal("there is no room for it in memory")
         wanted = replace(_subscribe_event(session, option, request, stored.identifier), was_granted=True)
         [effect] = self._node.handle(wanted, now)
         assert isinstance(effect, SubscriptionGrant)
-        session.subscribed += effect.is_new
-        weight = None if request.filter is None else FilterCost.of(request.filter)
+        _count(session, effect)
         self.filter_quota.charge(session, request.text, weight)
         session.subscription_records[stored.text] = _record(session, option, wheres, stored.identifier, stored.is_owed)
         if stored.is_owed:
@@ -302,6 +312,13 @@ class SubscribeHandler:
         is_known = known is not None and owed(known, False) == _record(session, option, wheres, identifier)
         if not is_known or session_journal.storage is None or not session_journal.storage.is_full:
             raise StoreRefusal(f"the disk takes nothing: {self._journal.trouble}")
+
+
+def _count(session: Session, granted: SubscriptionGrant) -> None:
+    """One subscription more, if it is none that the session has already."""
+    if granted.is_new:
+        session.subscribed += 1
+        session.subscription_bytes += subscription_bytes(granted.subscription.text)
 
 
 def _check_answer(connection: Connection, barest: SubAck | UnsubAck) -> None:

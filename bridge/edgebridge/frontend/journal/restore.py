@@ -16,6 +16,7 @@ from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.session.acl import Acl, AclRule, read_rule
 from edgebridge.session.durability import Durability
+from edgebridge.session.footprint import HeldKind, will_bytes
 from edgebridge.session.inflight import QueueEntry
 from edgebridge.session.journal.requeue import requeue_copies
 from edgebridge.session.journal.session_records import (
@@ -60,6 +61,8 @@ LAST_COPY: Final = 1 << 31
 have 32 bits, and there is a snapshot for far fewer: at 1,000 messages a second this is once in 25 days."""
 RECORDS_AT_ONCE: Final = 64
 """Records of a snapshot between two turns: 0.3 ms at 5 us each, well below the 5 ms that an event may wait."""
+PROBLEMS_MAX: Final = 100
+"""Lines for the operator about what cannot be taken back."""
 SYSTEM_TOPICS: Final = "$SYS/"
 """Retained messages of the broker itself: they are made anew."""
 
@@ -109,14 +112,18 @@ class StateRecovery:
         """Take back what *stored* says. To be called after `begin`, before anything else happens."""
         self._journal.last_session = stored.last_session
         self._pager.last_page = stored.last_page
+        users = {kept.client_id: kept.user for kept in stored.sessions.values()}
+        memory_accounts = self._connect_handler.memory_accounts
         for publication in stored.retained.values():
             publication.accepted_at -= self._journal.clock_offset
             publication.expires_at = self._instant(publication.expires_at)
             if publication.has_expired(now):
                 self._retained.expired += 1
-            elif not self._retained.retain(publication):
+            elif not self._retained.retain(publication, users.get(publication.publisher, "")):
                 self._retained.not_retained += 1
-                self.problems.append(f"a retained message is beyond the limits: {publication.topic[:80]}")
+                memory_accounts.not_restored[HeldKind.RETAINED] += 1
+                self._add_problem(f"a retained message is beyond the limits: {publication.topic[:80]}")
+        memory_accounts.measure(now)
         ledger = self._node.ledger
         take_up = partial(ledger.take_up, now)
         for kept in stored.sessions.values():
@@ -128,6 +135,7 @@ class StateRecovery:
                 publication = entry.publication
                 ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
         self._pager.remove_unnamed()
+        memory_accounts.measure(now)
 
     def _restore_session(self, kept: StoredSession, take_up: RestoreCopy, now: Instant) -> None:
         # Whose client was connected when the records end lost its connection then, which is now.
@@ -140,13 +148,13 @@ class StateRecovery:
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us
         session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
         self._authorizer.authorize(session)
-        session.will = kept.will
+        session.will, session.will_bytes = kept.will, will_bytes(kept.will)
         session.received = kept.received
         for asked in kept.subscriptions.values():
             try:
                 self._subscribe_handler.restore(session, asked, now)
             except EdgebrokerError as error:
-                self.problems.append(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
+                self._add_problem(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
         self._restore_pages(kept, session, now)
         requeue_copies(kept.copies, session, self._journal.clock_offset, take_up)
         timers = self._node.timers
@@ -175,13 +183,20 @@ class StateRecovery:
         for page in missing:
             self._pager.lose(session, page, PAGE_MISSING, now)
 
+    def _add_problem(self, text: str) -> None:
+        """Tell the operator, PROBLEMS_MAX times at most: a journal may have 100,000 subscriptions that do not fit."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+        elif len(self.problems) == PROBLEMS_MAX:
+            self.problems.append("and more that cannot be taken back either")
+
     def _rules(self, kept: StoredSession) -> Iterator[AclRule]:
         """What the client's token allowed. A rule that cannot be read any more allows nothing."""
         for text in kept.claims or ():
             try:
                 yield read_rule(text)
             except EdgebrokerError as error:
-                self.problems.append(f"{kept.client_id[:80]}: a rule of its token: {error}")
+                self._add_problem(f"{kept.client_id[:80]}: a rule of its token: {error}")
 
     def _instant(self, stored: Instant | None) -> Instant | None:
         return None if stored is None else stored - self._journal.clock_offset

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from edgelab.bench import packets
 from edgelab.bench.client import HOST
 from edgelab.bench.stream import READ_BYTES
 
@@ -57,7 +56,7 @@ class Crowd:
         return member
 
     def connect(self, greeting: bytes, receive_bytes: int = 0, source: str = "") -> socket.socket | None:
-        """One more client, let in with *greeting*, a CONNECT of version 3.1.1. None if it is not."""
+        """One more client, let in with *greeting*, a CONNECT. None if it is not."""
         member = self.dial(receive_bytes, source)
         if member is None:
             return None
@@ -66,7 +65,7 @@ class Crowd:
             answer = member.recv(4)
         except OSError:
             answer = b""
-        if answer != packets.CONNACK_ACCEPTED:
+        if answer[:1] != b"\x20" or answer[3:] != b"\0":  # a reason code of 0, in version 5 too
             self.rebuffs += 1
             self.hang_up(member)
             return None

@@ -1,4 +1,4 @@
-"""The attacker of `bench abuse`, a process of its own, and all attacks.
+"""The attacker of `bench abuse`, a process of its own, and its attacks; those on memory are in `memory_attacks`.
 
 It is started as `python -m edgelab.bench.abuse.attacker PORT NAME SCALE FOLDER` and has the core only while the
 well-behaved clients leave it. A word a line on standard input (`prepare`, `go`, `halt`) is answered by one JSON
@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 
 from edgelab.bench import packets
 from edgelab.bench.abuse.attack import Attack
+from edgelab.bench.abuse.memory_attacks import MEMORY_ATTACKS
 from edgelab.bench.abuse.share_attacks import SHARE_ATTACKS
 
 TEXT_MAX = 65_535
@@ -322,7 +323,7 @@ class RetainedReaders(Attack):
 SESSION_ATTACKS = (DeepTopics, SubscriptionFlood, RetainedFlood, NeverReads, FilterBombs, RetainedReaders)
 
 
-ALL_ATTACKS: tuple[type[Attack], ...] = (*CONNECTION_ATTACKS, *SESSION_ATTACKS, *SHARE_ATTACKS)
+ALL_ATTACKS: tuple[type[Attack], ...] = (*CONNECTION_ATTACKS, *SESSION_ATTACKS, *SHARE_ATTACKS, *MEMORY_ATTACKS)
 ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in ALL_ATTACKS}
 
 REST_S: Final = 0.01
