@@ -54,6 +54,7 @@ RECEIVE_MAXIMUM = 1_024  # unfinished QoS 2 messages accepted from one client, a
 TOPIC_ALIAS_MAXIMUM = 32  # aliases that a client may set; each may stand for a topic of 64 KiB
 TOPIC_ALIAS_BYTES_MAX = 72 * KIB  # of all aliases of a client in one direction: the longest topic, 31 of 100 characters
 OUT_ALIASES_MAX = 32  # aliases that the broker sets for a client that allows them; 100 bytes each
+LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 PACKET_BYTES_MAX = 16 * MIB  # largest packet accepted; the standard allows 256 MiB, which a Pi cannot hold
 SUBSCRIPTIONS_PER_CLIENT_MAX = 100_000  # and the characters of as many of usual length: 25 million
 CLIENT_ID_BYTES_MAX = 1_024

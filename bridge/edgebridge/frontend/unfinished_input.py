@@ -12,13 +12,13 @@ from typing import Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.connection_rate import source_of
-from edgebridge.frontend.fast_path.input import LARGE_PACKET_BYTES
 from edgebridge.frontend.handlers.connect import DisplacementCause
 from edgebridge.frontend.handlers.disconnect import Disconnector
 from edgebridge.frontend.options import Quota
 from edgebridge.session.lifecycle import CONNECTED
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.limits import LARGE_PACKET_BYTES
 from edgebroker.node.timers import TimerQueue
 
 ACCOUNT_SHARE: Final = 4

@@ -13,7 +13,7 @@ from edgebroker.node.routes cimport Route
 from edgebroker.publication cimport Publication, plain
 
 cdef unsigned int AUTH, CONNECT, DISCONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
-cdef Py_ssize_t ACKNOWLEDGED_BYTES_MAX, CONTROL_PACKET_BYTES_MAX, HELD_BYTES_MAX, LARGE_PACKET_BYTES
+cdef Py_ssize_t ACKNOWLEDGED_BYTES_MAX, CONTROL_PACKET_BYTES_MAX, HELD_BYTES_MAX
 cdef Py_ssize_t SUBSCRIBE_BYTES_MAX
 
 

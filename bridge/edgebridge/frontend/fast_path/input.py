@@ -24,7 +24,7 @@ from edgebridge.session.lifecycle import CONNECTED, ConnectionState
 from edgebridge.wire.errors import TLS_BYTE, MalformedPacket, PacketTooLarge, ProtocolViolation, not_connect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import Instant
-from edgebroker.limits import JOURNAL_LARGE_BYTES
+from edgebroker.limits import JOURNAL_LARGE_BYTES, LARGE_PACKET_BYTES
 from edgebroker.log_schema import NO_EVENT
 from edgebroker.node.ledger import Ledger
 from edgebroker.publication import Publication, plain
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 CONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, DISCONNECT, AUTH = 1, 3, 8, 10, 14, 15
 # packet types, the upper half of the first byte
 PUBACK = b"\x40\x02"
-LARGE_PACKET_BYTES = 1_000  # of such a packet every chunk is a sign of life: on a thin uplink it may take minutes
 CONTROL_PACKET_BYTES_MAX = 512 * 1024  # all but PUBLISH: a CONNECT has five fields of 64 KiB, the rest for properties
 ACKNOWLEDGED_BYTES_MAX = JOURNAL_LARGE_BYTES  # the same under a name of ours, which has a C type
 SUBSCRIBE_BYTES_MAX = 128 * 1024
