@@ -59,7 +59,7 @@ def removes_a_page_before_its_messages_are_on_disk(patch: pytest.MonkeyPatch) ->
 
 def forgets_to_restate(patch: pytest.MonkeyPatch) -> None:
     record = queue_pager_module.unpaged_record
-    patch.setattr(queue_pager_module, "unpaged_record", lambda session, page, messages=(): record(session, page))
+    patch.setattr(queue_pager_module, "unpaged_record", lambda one, page, clock, content=b"": record(one, page, clock))
 
 
 def does_not_name_the_page(patch: pytest.MonkeyPatch) -> None:

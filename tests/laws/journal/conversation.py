@@ -211,9 +211,7 @@ def _waiting(frontend: Frontend, session: Session, disk: Disk) -> Iterator[Queue
         entries = page.entries
         if entries is None:
             content = decode_page(journal.store, page.number, disk.read(page_name(page.number)))
-            entries = read_page(content, frontend.journal.clock_offset)
-            for number, entry in enumerate(entries, page.first):
-                entry.number = number
+            entries = read_page(content, page.first, page.accepted_at)
         assert len(entries) == page.count
         yield from entries
     yield from session.outbox.behind_pages()

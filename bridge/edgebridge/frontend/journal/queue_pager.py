@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.inflight import QueueEntry
 from edgebridge.session.journal.page_records import page_content, read_page
-from edgebridge.session.journal.session_records import paged_message_record, paged_record, unpaged_record
+from edgebridge.session.journal.session_records import paged_record, unpaged_record
 from edgebridge.session.queue.page import QueuePage, new_page
 from edgebridge.session.session import Session
 from edgebroker.errors import JournalDamaged
@@ -28,7 +28,7 @@ from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.page_files import PageOutcome
+from edgebroker.storage.journal.page_files import WRITTEN_AT_ONCE, PageOutcome
 
 PAGE: Final = ("page",)
 """The deadline at which queues that are too long are looked at."""
@@ -38,8 +38,8 @@ TAIL_PAGES_CONNECTED: Final = 8
 """...and of one that is connected: 4,096 messages, so that a short burst never takes the way over the disk."""
 DISK_SHARE: Final = 4
 """All pages together take a quarter of the disk at most: the journal, the delivery log and others need it too."""
-WRITES_WAITING_MAX: Final = 4
-"""Pages that wait for the disk: 512 KiB, and more memory is not won by encoding more of them."""
+ENCODED_AT_ONCE: Final = 8
+"""Pages made between two turns: 1 ms each. More come in one turn only if a tail is that long."""
 RETRY: Final[Duration] = 10 * SECOND
 """The pause after a page could not be written."""
 
@@ -107,24 +107,30 @@ class QueuePager:
                 self.last_page += 1
                 page.number = self.last_page  # what is left of the old file is still to be removed
                 self._write(session, page)
-        while self._long and storage.pages.waiting_writes < WRITES_WAITING_MAX:
+        for _ in range(ENCODED_AT_ONCE):
+            if not self._long or storage.pages.waiting_writes >= WRITTEN_AT_ONCE:
+                break
             session = self._long.pop(next(iter(self._long)))
-            if session.number and session.outbox.can_page():
-                self._page_out(session)
+            if session.number and session.outbox.can_page() and self._page_out(session):
+                self.queued(session, now)
+        if self._long and storage.pages.waiting_writes < WRITTEN_AT_ONCE:
+            self._timers.set(PAGE, now + 1)
         self.journal.plan_commit()
 
-    def _page_out(self, session: Session) -> None:
+    def _page_out(self, session: Session) -> bool:
+        """Hand a page of *session*'s queue to the disk. Returns whether there is room for it."""
         storage, outbox = self.journal.storage, session.outbox
         assert storage is not None
         in_memory = outbox.held_bytes - outbox.paged_bytes
         if storage.pages.bytes + max(in_memory, 2 * storage.options.page_bytes) > self.bytes_max:
-            return
+            return False
         entries = outbox.take_page(storage.options.page_messages, storage.options.page_bytes)
         if entries:
             self.last_page += 1
             page = new_page(self.last_page, entries)
             outbox.add_page(page)
             self._write(session, page)
+        return bool(entries)
 
     def _write(self, session: Session, page: QueuePage) -> None:
         storage = self.journal.storage
@@ -140,8 +146,10 @@ class QueuePager:
         if session.number:
             copies = [entry.number for entry in entries]
             self.journal.append_for(session, paged_record(session.number, page, self.journal.clock_offset, copies), now)
+        if self._ledger.log is not None:
+            for entry in entries:
+                self._ledger.leave(now, entry.publication, session.client_id, entry.text, entry.qos)
         for entry in entries:
-            self._ledger.leave(now, entry.publication, session.client_id, entry.text, entry.qos)
             entry.number = 0  # a snapshot under way passes over it
 
     # -- and back -------------------------------------------------------------------------------------------------
@@ -161,18 +169,19 @@ class QueuePager:
                 self.journal.plan_commit()
         return outbox.is_ready()
 
-    def _read(self, session: Session, page: QueuePage, entries: list[QueueEntry], now: Instant) -> None:
-        """The messages of *page*, the first one of *session*, are in memory again: *entries*."""
+    def _page_in(
+        self, session: Session, page: QueuePage, content: bytes, entries: list[QueueEntry], now: Instant
+    ) -> None:
+        """The messages of *page*, the first one of *session*, are in memory again: *entries*, read from *content*."""
         self._take_up(session, page, entries, now)
         session.outbox.page_in(entries)
         after = 0
         if session.number:
-            clock = self.journal.clock_offset
-            for number, entry in enumerate(entries, page.first):
-                entry.number = number
-                entry.publication.stated = self.journal.next_lsn()
-            messages = [paged_message_record(entry.publication, clock, session.number, entry) for entry in entries]
-            after = self.journal.append_for(session, unpaged_record(session.number, page.number, messages), now)
+            stated = self.journal.next_lsn()
+            for entry in entries:
+                entry.publication.stated = stated
+            record = unpaged_record(session.number, page, self.journal.clock_offset, content)
+            after = self.journal.append_for(session, record, now)
         else:
             for entry in entries:
                 entry.number = 0
@@ -198,7 +207,7 @@ class QueuePager:
         if page in session.outbox.pages:
             session.outbox.remove_page(page)
             if session.number:
-                self.journal.append_for(session, unpaged_record(session.number, page.number), now)
+                self.journal.append_for(session, unpaged_record(session.number, page, self.journal.clock_offset), now)
 
     def remove_unnamed(self) -> None:
         """Remove the page files that no record names: the last run wrote them, and did not come to say so."""
@@ -224,7 +233,7 @@ class QueuePager:
         """Drop the messages of *page* because of *cause*; NONE: they have expired."""
         session.outbox.remove_page(page)
         if session.number and page.entries is None:
-            self.journal.append_for(session, unpaged_record(session.number, page.number), now)
+            self.journal.append_for(session, unpaged_record(session.number, page, self.journal.clock_offset), now)
         self._account_for_given_up(session, page, cause, now)
 
     def make_room(self, session: Session, size: int, now: Instant) -> None:
@@ -327,12 +336,12 @@ class QueuePager:
         try:
             if outcome.content is None:
                 raise JournalDamaged(outcome.failure)
-            entries = read_page(outcome.content, self.journal.clock_offset)
+            entries = read_page(outcome.content, page.first, page.accepted_at)
         except JournalDamaged as error:
             self.lose(session, page, str(error), now)
             return
         if given_up is None:
-            self._read(session, page, entries, now)
+            self._page_in(session, page, outcome.content, entries, now)
             return
         self._take_up(session, page, entries, now)
         self._drop(session, entries, given_up.cause, now)

@@ -27,7 +27,6 @@ from edgebridge.session.journal.session_records import (
     WILL,
     SessionRecordKind,
     read_bridge_sync,
-    unpaged_messages,
 )
 from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.fields import read_text
@@ -110,8 +109,9 @@ def _describe_paged(record: bytes) -> dict[str, Any]:
 
 
 def _describe_unpaged(record: bytes) -> dict[str, Any]:
-    _, session, page = UNPAGED.unpack_from(record)
-    return {"session": session, "page": page, "messages": len(unpaged_messages(record))}
+    names = ("session", "page", "first", "oldest_at")
+    described = dict(zip(names, UNPAGED.unpack_from(record)[1:], strict=True))
+    return described | {"content_bytes": len(record) - UNPAGED.size}
 
 
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:

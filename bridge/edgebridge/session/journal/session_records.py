@@ -7,7 +7,6 @@ microseconds since 1970 of the stored clock, which never goes back.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -23,7 +22,6 @@ from edgebridge.wire.fields import U32_MAX, write_binary, write_text
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import encode_properties
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.publication import Publication
 
 
@@ -69,7 +67,7 @@ class SessionRecordKind(IntEnum):
     PAGED = 21
     """Copies of a session are in a page file."""
     UNPAGED = 22
-    """A page file is not needed any more. Its copies follow if they are still on their way, as MESSAGE records."""
+    """A page file is not needed any more. Its content follows if its copies are still on their way."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
@@ -95,9 +93,7 @@ PAGED: Final = Struct(">BIQIIIQQQIQ")
 the newest were accepted, how many expire, and when the last of them does (0: some never do). Rows of the copies as they
 were numbered in the journal until then follow."""
 PAGED_ROW: Final = Struct(">II")  # of PAGED: first copy, how many
-UNPAGED: Final = Struct(">BIQ")  # kind, session, page
-LENGTH: Final = Struct(">I")  # bytes of the record that follows, of those that are compressed together
-COMPRESSION: Final = 1  # the fastest of zlib: 512 messages of 64 bytes with one topic shrink to a third in 0.5 ms
+UNPAGED: Final = Struct(">BIQIQ")  # kind, session, page, first copy, oldest accepted at; the content may follow
 KNOWN_CHARS_MAX: Final = 128  # longer texts are written anew each time: 512 of the others take 0.2 MiB at most
 
 WILL: Final = 0x01  # flag of SESSION: a will follows; of GONE: it still waits
@@ -254,7 +250,7 @@ def settled_record(copies: list[tuple[int, int]]) -> bytes:
 
 
 def paged_message_record(publication: Publication, clock: int, session: int, entry: QueueEntry) -> bytes:
-    """MESSAGE with *entry*, the copy for *session*, and the number of the message: for a page file, or UNPAGED."""
+    """MESSAGE with *entry*, the copy for *session*, and the number of the message: what UNPAGED says of it."""
     flags, said = NUMBERED, NUMBER.pack(publication.stored)
     if publication.expires_at is not None:
         flags |= EXPIRES
@@ -287,42 +283,10 @@ def paged_record(session: int, page: QueuePage, clock: int, copies: Sequence[int
     return head + b"".join([PAGED_ROW.pack(first, count) for first, count in rows])
 
 
-def unpaged_record(session: int, page: int, messages: Iterable[bytes] = ()) -> bytes:
-    """UNPAGED: the copies of *page* are on their way again as *messages* say, or are given up if there are none."""
-    head = UNPAGED.pack(SessionRecordKind.UNPAGED, session, page)
-    packed = pack_records(messages)
-    return head + packed if packed else head
-
-
-def unpaged_messages(record: bytes) -> list[bytes]:
-    """The MESSAGE records in UNPAGED. Raises ValueError."""
-    return unpack_records(record[UNPAGED.size :]) if len(record) > UNPAGED.size else []
-
-
-def pack_records(records: Iterable[bytes]) -> bytes:
-    """*records*, compressed together; empty if there are none."""
-    parts: list[bytes] = []
-    for record in records:
-        parts += (LENGTH.pack(len(record)), record)
-    return zlib.compress(b"".join(parts), COMPRESSION) if parts else b""
-
-
-def unpack_records(data: bytes) -> list[bytes]:
-    """What `pack_records` was given. Raises ValueError for anything else, and for more than any record holds."""
-    stream = zlib.decompressobj()
-    try:
-        text = stream.decompress(data, JOURNAL_RECORD_BYTES_MAX)
-    except zlib.error as error:
-        raise ValueError(f"records that cannot be decompressed: {error}") from error
-    records: list[bytes] = []
-    at = 0
-    while at + LENGTH.size <= len(text):
-        (length,) = LENGTH.unpack_from(text, at)
-        at += LENGTH.size + length
-        records.append(text[at - length : at])
-    if at != len(text) or not stream.eof or stream.unused_data:
-        raise ValueError("records that are not whole, or too many")
-    return records
+def unpaged_record(session: int, page: QueuePage, clock: int, content: bytes = b"") -> bytes:
+    """UNPAGED: the copies of *page* are on their way again, and *content* is that of its file; or they are given up."""
+    head = UNPAGED.pack(SessionRecordKind.UNPAGED, session, page.number, page.first, page.accepted_at + clock)
+    return head + content
 
 
 def retained_record(publication: Publication, clock: int) -> bytes:

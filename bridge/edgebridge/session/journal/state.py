@@ -10,6 +10,7 @@ from edgebridge.session.acl import TOKEN_RULES_MAX
 from edgebridge.session.durability import SYNC, Durability, batched
 from edgebridge.session.journal.deliveries import KINDS, SHORTEST, StoredCopy, StoredDeliveries
 from edgebridge.session.journal.message import READ_ERRORS, shift
+from edgebridge.session.journal.page_records import read_page
 from edgebridge.session.journal.session_records import (
     AS_PUBLISHED,
     AWAY,
@@ -31,8 +32,8 @@ from edgebridge.session.journal.session_records import (
     UNPAGED,
     WILL,
     SessionRecordKind,
+    paged_message_record,
     read_bridge_sync,
-    unpaged_messages,
 )
 from edgebridge.session.journal.text import read_text
 from edgebridge.session.queue.page import QueuePage
@@ -41,6 +42,7 @@ from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Carrier, read_properties
 from edgebroker.dataclasses import dataclass
+from edgebroker.errors import JournalDamaged
 from edgebroker.instants import CLOCK_IS_SET_AFTER, NEVER
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES_MAX
 from edgebroker.publication import Publication
@@ -400,16 +402,19 @@ class JournalState:
         session.pages[page_number] = page
 
     def _unpaged(self, record: bytes) -> None:
-        _, number, page_number = UNPAGED.unpack_from(record)
-        messages = unpaged_messages(record)
-        if page_number >= NEVER:
+        _, number, page_number, first, oldest_at = UNPAGED.unpack_from(record)
+        try:
+            entries = read_page(record[UNPAGED.size :], first, oldest_at) if len(record) > UNPAGED.size else []
+        except JournalDamaged as error:
+            raise ValueError(str(error)) from error
+        if max(page_number, oldest_at) >= NEVER:
             raise ValueError("a page that no gateway has")
         self.last_page = max(self.last_page, page_number)
         session = self.sessions.get(number)
         if session is not None:
             session.pages.pop(page_number, None)
-        for message in messages:
-            self._deliveries.apply(message)
+        for entry in entries:
+            self._deliveries.apply(paged_message_record(entry.publication, 0, number, entry))
 
     # -- the rest -----------------------------------------------------------------------------------------------
 
