@@ -60,9 +60,11 @@ class DurablePublisher:
 class DurableSubscriber:
     """The durable session. All deliveries have one size, so their packet identifiers are strided slices."""
 
-    def __init__(self, port: int, payload_bytes: int) -> None:
+    def __init__(self, port: int, payload_bytes: int, *, subscribes: bool = True) -> None:
+        """*subscribes*: its session has no subscription yet."""
         self.client = DurableClient(port, DURABLE)
-        self.client.subscribe(["bench/durable/#"], qos=1)
+        if subscribes:
+            self.client.subscribe(["bench/durable/#"], qos=1)
         self.delivered = 0
         self._size = len(packets.publish(topic_of(0), bytes(payload_bytes), 1))
         self._id_at = self._size - payload_bytes - 2

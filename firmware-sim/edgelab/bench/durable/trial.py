@@ -201,7 +201,7 @@ def measure_away(subject: Subject, plan: DurablePlan) -> dict[str, float]:
 def drained(port: int, payload_bytes: int, count: int) -> float:
     """Let the session take all that waits for it. Messages a second. Raises LoadFailed if some do not come."""
     began = time.perf_counter()
-    subscriber = DurableSubscriber(port, payload_bytes)
+    subscriber = DurableSubscriber(port, payload_bytes, subscribes=False)
     subscriber.client.socket.settimeout(STALL_S)
     try:
         while subscriber.delivered < count:
