@@ -10,23 +10,26 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 
 import click
 
 from edgebroker.instants import SECOND
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES, JOURNAL_PAGE_MESSAGES_MAX
 from edgelab.experiment.report import StatusLine
-from edgelab.simworld.storms.scenario import draw
+from edgelab.simworld.storms.scenario import StormScenario
 from edgelab.simworld.storms.storm import StormOutcome, live, shrink, storm
 
 
-def outcomes(seeds: range, jobs: int) -> Iterator[StormOutcome]:
+def outcomes(seeds: range, jobs: int, page_messages: int) -> Iterator[StormOutcome]:
     """Yield the outcome of each seed. If the iteration is stopped, the processes end."""
+    run = partial(storm, page_messages=page_messages)
     if jobs == 1:
-        yield from map(storm, seeds)
+        yield from map(run, seeds)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(storm, seeds)
+        yield from pool.imap(run, seeds)
 
 
 LINES_MAX = 10
@@ -98,15 +101,17 @@ def timetable(outcome: StormOutcome) -> str:
     return "\n".join([*lines, *_broken_promises(outcome)])
 
 
-def repeat(seed: int) -> str:
+def repeat(scenario: StormScenario) -> str:
     """Return the command that repeats the storm."""
-    return f"edgebroker simulate --scenarios 1 --seed {seed}"
+    pages = scenario.page_messages
+    option = "" if pages == JOURNAL_PAGE_MESSAGES else f" --page-messages {pages}"
+    return f"edgebroker simulate --scenarios 1 --seed {scenario.seed}{option}"
 
 
 def _report(outcome: StormOutcome) -> list[str]:
-    seed = outcome.scenario.seed
-    head = f"seed {seed} broke {', '.join(outcome.promises)}"
-    commands = [f"  again:   {repeat(seed)}", f"  smaller: {repeat(seed)} --shrink", ""]
+    again = repeat(outcome.scenario)
+    head = f"seed {outcome.scenario.seed} broke {', '.join(outcome.promises)}"
+    commands = [f"  again:   {again}", f"  smaller: {again} --shrink", ""]
     return [head, *_broken_promises(outcome), *commands]
 
 
@@ -117,14 +122,14 @@ def _broken_promises(outcome: StormOutcome) -> list[str]:
 
 
 def _broken(outcome: StormOutcome) -> dict[str, object]:
-    seed = outcome.scenario.seed
+    again = repeat(outcome.scenario)
     return {
-        "seed": seed,
+        "seed": outcome.scenario.seed,
         "promises": list(outcome.promises),
         "what": [f"{promise}: {text}" for promise, text in outcome.broken],
         "scenario": str(outcome.scenario),
-        "repeat": repeat(seed),
-        "shrink": f"{repeat(seed)} --shrink",
+        "repeat": again,
+        "shrink": f"{again} --shrink",
     }
 
 
@@ -137,10 +142,18 @@ BROKEN = 1  # exit code: a promise was broken
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="That of the first; the next follow."
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="How many processes.")
+@click.option(
+    "--page-messages",
+    type=click.IntRange(1, JOURNAL_PAGE_MESSAGES_MAX),
+    default=JOURNAL_PAGE_MESSAGES,
+    help="Of queues, moved to the disk together; with 2 nearly every queue is on the disk.",
+)
 @click.option("--until-broken", is_flag=True, help="Stop at the first storm that breaks a promise.")
 @click.option("--shrink", "shrinks", is_flag=True, help="Make the first such storm as small as can be, and print it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(scenarios: int, seed: int, jobs: int, until_broken: bool, shrinks: bool, as_json: bool) -> None:
+def command(
+    scenarios: int, seed: int, jobs: int, page_messages: int, until_broken: bool, shrinks: bool, as_json: bool
+) -> None:
     """Let storms blow over simulated federations, and check every promise of docs/promises.md.
 
     Each scenario is a federation, its devices and a timetable of faults, all drawn from its seed: the same seed is the
@@ -150,7 +163,7 @@ def command(scenarios: int, seed: int, jobs: int, until_broken: bool, shrinks: b
     tally = StormTotals(seed)
     began = time.monotonic()
     with StatusLine() as progress:
-        for outcome in outcomes(range(seed, seed + scenarios), jobs):
+        for outcome in outcomes(range(seed, seed + scenarios), jobs, page_messages):
             tally.add(outcome)
             broken = f", {len(tally.broken)} broken" if tally.broken else ""
             progress.show(f"{tally.scenarios:,} of {scenarios:,} storms{broken}")
@@ -159,7 +172,7 @@ def command(scenarios: int, seed: int, jobs: int, until_broken: bool, shrinks: b
         tally.elapsed_s = time.monotonic() - began
         smallest = None
         if shrinks and tally.broken:
-            first = live(draw(tally.broken[0].scenario.seed))
+            first = live(tally.broken[0].scenario)
             smallest = shrink(first, lambda count: progress.show(f"making it smaller, attempt {count:,}"))
     click.echo(as_object(tally, smallest) if as_json else as_text(tally))
     if smallest is not None and not as_json:

@@ -55,7 +55,7 @@ def test_every_promise_is_kept(seed: int, part: int) -> None:
     heard = 0
     for number in range(seed + part, seed + STORMS, PARTS):
         outcome = storm(number)
-        assert not outcome.broken, "\n".join([repeat(number), *map(str, outcome.broken[:20])])
+        assert not outcome.broken, "\n".join([repeat(outcome.scenario), *map(str, outcome.broken[:20])])
         heard += outcome.heard
     assert heard > 20 * (STORMS // PARTS), "hardly anything was heard"
 

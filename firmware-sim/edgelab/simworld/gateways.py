@@ -14,11 +14,12 @@ from edgebroker.instants import SECOND, Duration
 from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.storage.deliverylog.writer import DeliveryLog
+from edgebroker.storage.journal.options import JournalOptions
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.linked import GatewayEnd
 from edgelab.simworld.roads import NOBODY, Road, RoadConditions, Wire, WireEnd
 from edgelab.simworld.simulation import Simulation
-from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.store import OPTIONS, SimulatedStore
 
 ROAD = RoadConditions()
 
@@ -160,15 +161,19 @@ class SimulatedGateways:
         road_conditions: RoadConditions = ROAD,
         *,
         is_stored: bool = False,
+        journal_options: JournalOptions = OPTIONS,
         **others: Any,
     ) -> None:
-        """*is_stored*: each has a disk. *others*: further arguments of each gateway."""
+        """*is_stored*: each has a disk, and a journal with *journal_options*. *others*: further arguments of each
+        gateway.
+        """
         self.simulation = simulation
         self.topology = topology
         self.by_name: dict[str, SimulatedGateway] = {}
         self.roads: dict[frozenset[str], Road] = {}
         self._road_conditions = road_conditions
         self._is_stored = is_stored
+        self._journal_options = journal_options
         self._others = others
         self._build(topology)
 
@@ -176,7 +181,7 @@ class SimulatedGateways:
         """Create the gateways and the paths that are missing."""
         simulation = self.simulation
         for name in (one.name for one in topology.gateways if one.name not in self.by_name):
-            store = SimulatedStore(simulation) if self._is_stored else None
+            store = SimulatedStore(simulation, self._journal_options) if self._is_stored else None
             self.by_name[name] = SimulatedGateway(simulation, topology, name, store=store, **self._others)
         for gateway in self:
             gateway.others = self.by_name

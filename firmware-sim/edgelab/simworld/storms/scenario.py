@@ -12,6 +12,7 @@ from random import Random
 from typing import Final
 
 from edgebroker.instants import SECOND, Duration
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgelab.simworld.storms.device import SHARED, StormDevice
 from edgelab.simworld.storms.faults import (
     AbandonedLine,
@@ -171,6 +172,8 @@ class StormScenario:
     devices: tuple[StormDevice, ...]
     faults: tuple[Fault, ...]
     length: Duration
+    page_messages: int = JOURNAL_PAGE_MESSAGES
+    """Messages of a queue that are moved to the disk together."""
 
     def __str__(self) -> str:
         devices, faults = (", ".join(map(str, some)) or "none" for some in (self.devices, self.faults))

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from edgebroker.instants import SECOND, Duration
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgelab.simworld.storms.device import KEEPERS
 from edgelab.simworld.storms.promises import Broken, PromiseChecker
 from edgelab.simworld.storms.scenario import StormScenario, draw
@@ -64,7 +65,7 @@ def live(scenario: StormScenario) -> StormOutcome:
 
 
 def _run_scenario(scenario: StormScenario) -> StormOutcome:
-    world = StormWorld(scenario.seed, scenario.shape, scenario.devices)
+    world = StormWorld(scenario.seed, scenario.shape, scenario.devices, scenario.page_messages)
     broken: list[Broken] = []
     try:
         blow(world, scenario)
@@ -105,10 +106,13 @@ def blow(world: StormWorld, scenario: StormScenario) -> None:
     _settle(world)
 
 
-def storm(seed: int) -> StormOutcome:
-    """Run the storm of *seed*; one in REPEATED is run twice and compared (P10)."""
-    outcome = live(draw(seed))
-    if seed % REPEATED == 0 and (second_run := live(draw(seed))).trace != outcome.trace:
+def storm(seed: int, page_messages: int = JOURNAL_PAGE_MESSAGES) -> StormOutcome:
+    """Run the storm of *seed*; one in REPEATED is run twice and compared (P10). *page_messages*: of the queues, which
+    are moved to the disk together.
+    """
+    scenario = replace(draw(seed), page_messages=page_messages)
+    outcome = live(scenario)
+    if seed % REPEATED == 0 and (second_run := live(scenario)).trace != outcome.trace:
         difference = ("P10", f"the same seed gave the traces {outcome.trace} and {second_run.trace}")
         outcome = replace(outcome, broken=(*outcome.broken, difference))
     return outcome

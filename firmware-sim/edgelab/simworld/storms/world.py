@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.reasons import FAILURE
 from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgebroker.storage.journal.recovery import RecoveryPass, recover
 from edgebroker.storage.journal.segment_scan import SegmentScan
 from edgelab.simworld.broker import ClientLine
@@ -24,7 +26,7 @@ from edgelab.simworld.gateways import SimulatedGateway, SimulatedGateways
 from edgelab.simworld.participant import PublishedMessage
 from edgelab.simworld.roads import Road, RoadConditions
 from edgelab.simworld.simulation import Action, Simulation
-from edgelab.simworld.store import SimulatedStore
+from edgelab.simworld.store import OPTIONS, SimulatedStore
 from edgelab.simworld.storms.device import StormDevice, StormParticipant
 from edgelab.simworld.storms.shape import FederationShape
 
@@ -115,13 +117,20 @@ class Disturbance(NamedTuple):
 class StormWorld:
     """Everything in a storm. `devices` and `roads` by name; the name of a road is that of its ends, as `a0~a1`."""
 
-    def __init__(self, seed: int, shape: FederationShape, devices: Iterable[StormDevice]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        shape: FederationShape,
+        devices: Iterable[StormDevice],
+        page_messages: int = JOURNAL_PAGE_MESSAGES,
+    ) -> None:
         self.simulation = Simulation(seed)
         self.shape = shape
         self.gateways = SimulatedGateways(
             self.simulation,
             shape.topology(),
             is_stored=True,
+            journal_options=replace(OPTIONS, page_messages=page_messages),
             is_logged=True,
             options=TERMS,
             federation_options=FederationOptions(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
