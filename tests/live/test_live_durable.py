@@ -58,6 +58,41 @@ def test_a_clean_end_keeps_everything_too(start_gateway: Callable[..., Gateway],
     second.stop()
 
 
+def test_a_long_queue_is_on_the_disk_survives_a_kill_and_a_lost_page_is_told(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    count = 3_000
+    first = start_gateway("--data", str(tmp_path))
+    sleeper = Guest(first.port, V5, "sleeper", keep=True)
+    sleeper.connect()
+    sleeper.subscribe("t/#", 1)
+    sleeper.leave()
+    writer = Guest(first.port, V5, "writer")
+    writer.connect()
+    for number in range(count):
+        writer.publish("t/1", str(number).encode(), 1)
+    pages = sorted((tmp_path / "journal").glob("page-*.ebq"))
+    assert len(pages) >= 3, "512 messages are in each, and 1,024 in memory"
+    first.process.kill()
+    first.process.communicate(timeout=PATIENCE_S)
+    check = [sys.executable, "-m", "edgebroker", "journal", "check", str(tmp_path)]
+    whole = subprocess.run(check, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=PATIENCE_S)
+    assert whole.returncode == 0, whole.stdout
+    assert "parts of queues" in whole.stdout
+    pages[1].unlink()
+    damaged = subprocess.run(check, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=PATIENCE_S)
+    assert damaged.returncode == 1
+    assert f"DAMAGE      {pages[1].name}: the file is missing" in damaged.stdout
+
+    second = start_gateway("--data", str(tmp_path))
+    sleeper = Guest(second.port, V5, "sleeper", keep=True)
+    assert sleeper.connect(), "the session is there"
+    heard = [int(sleeper.next().payload) for _ in range(count - 512)]
+    assert heard == [number for number in range(count) if not 512 <= number < 1_024]
+    sleeper.leave()
+    assert second.stop()["dropped"] == {"damaged": 512}
+
+
 @pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="mosquitto-clients are not installed")
 def test_mosquitto_sub_finds_its_session_again(start_gateway: Callable[..., Gateway], tmp_path: Path) -> None:
     first = start_gateway("--data", str(tmp_path))
