@@ -101,7 +101,7 @@ JOURNAL_BATCH_RECORDS = 2_000  # records of one commit; framing them blocks ever
 JOURNAL_LARGE_BYTES = 1 * MIB  # a larger message is accepted only if the disk has room for a segment of its size
 JOURNAL_BYTES_MAX = 1024 * MIB  # beyond it no message is accepted; recovery reads 100 MB in 2 s at most
 JOURNAL_PAGE_MESSAGES = 512  # of a queue, moved to the disk or back at once: 2 ms at 4 us for each
-JOURNAL_PAGE_MESSAGES_MAX = 1_024  # more are not believed to be in a page: each has to be looked for
+JOURNAL_PAGE_MESSAGES_MAX = 4_096  # of a queue that grows fast; more are not believed to be in a page
 JOURNAL_PAGE_BYTES = 128 * KIB  # the same in bytes; a slow card takes 30 ms for it, which may delay a commit
 JOURNAL_QUARANTINE_FILES_MAX = 16  # damaged segments that are kept for the operator to inspect: 128 MiB
 

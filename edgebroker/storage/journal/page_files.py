@@ -34,9 +34,6 @@ PAGE_SUFFIX: Final = ".ebq"
 PAGE_MAGIC: Final = b"\x89EBQ\r\n\x1a\n"
 PAGE_HEADER: Final = struct.Struct("<8s16sQII")  # magic, store, number, bytes of the content, its CRC
 PAGE_MISSING: Final = "the file is missing or too short"
-WRITTEN_AT_ONCE: Final = 8
-"""Pages that one work writes: 4,096 messages, more than the largest commit between two of them, so that a queue does
-not grow in memory however fast messages come. The folder is synced once for them."""
 REMOVED_AT_ONCE: Final = 64
 """Files that one work removes: a slow card takes 1 ms for each."""
 
@@ -111,7 +108,7 @@ class PageFiles:
         self._writes: deque[tuple[int, bytes]] = deque()
         self._removals: deque[tuple[int, Operation]] = deque()  # the LSN that must be durable before, and what to do
         self._reading: int | None = None
-        self._writing: list[tuple[int, bytes]] = []
+        self._writing: tuple[int, bytes] | None = None
         self._removing: list[tuple[int, Operation]] = []
         self._set_aside = 0
 
@@ -155,13 +152,9 @@ class PageFiles:
             self._reading = self._reads.popleft()
             return DiskWork(WorkPurpose.PAGE, (Read(page_name(self._reading)),))
         if self._writes:
-            operations: list[Operation] = []
-            while self._writes and len(self._writing) < WRITTEN_AT_ONCE:
-                number, data = self._writes.popleft()
-                self._writing.append((number, data))
-                name = page_name(number)
-                operations += [Create(name), Write(name, 0, data), Sync(name)]
-            return DiskWork(WorkPurpose.PAGE, (*operations, SyncFolder()))
+            number, data = self._writing = self._writes.popleft()
+            name = page_name(number)
+            return DiskWork(WorkPurpose.PAGE, (Create(name), Write(name, 0, data), Sync(name), SyncFolder()))
         while self._removals and self._removals[0][0] <= durable_lsn and len(self._removing) < REMOVED_AT_ONCE:
             self._removing.append(self._removals.popleft())
         if not self._removing:
@@ -178,8 +171,10 @@ class PageFiles:
             except JournalDamaged as error:
                 failure = str(error)
             self.outcomes.append(PageOutcome(number, True, content=content, failure=failure))
-        self.outcomes += [PageOutcome(number, False, len(data)) for number, data in self._writing]
-        self._writing = []
+        elif self._writing is not None:
+            number, data = self._writing
+            self.outcomes.append(PageOutcome(number, False, len(data)))
+            self._writing = None
         self._removing = []
 
     def failed(self, reason: str, lsn: int) -> None:
@@ -187,11 +182,12 @@ class PageFiles:
         if self._reading is not None:
             self.outcomes.append(PageOutcome(self._reading, True, failure=reason))
             self._reading = None
-        for number, data in self._writing:
+        elif self._writing is not None:
+            number, data = self._writing
             self.outcomes.append(PageOutcome(number, False, failure=reason))
             self.remove(number, len(data))
-        self._writing = []
-        if self._removing:
+            self._writing = None
+        else:
             self._removals.extend((lsn + 1, operation) for _, operation in self._removing)
         self._removing = []
 

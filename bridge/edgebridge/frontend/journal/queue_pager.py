@@ -28,7 +28,7 @@ from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.page_files import WRITTEN_AT_ONCE, PageOutcome
+from edgebroker.storage.journal.page_files import PageOutcome
 
 PAGE: Final = ("page",)
 """The deadline at which queues that are too long are looked at."""
@@ -38,8 +38,12 @@ TAIL_PAGES_CONNECTED: Final = 8
 """...and of one that is connected: 4,096 messages, so that a short burst never takes the way over the disk."""
 DISK_SHARE: Final = 4
 """All pages together take a quarter of the disk at most: the journal, the delivery log and others need it too."""
-ENCODED_AT_ONCE: Final = 8
-"""Pages made between two turns: 1 ms each. More come in one turn only if a tail is that long."""
+PAGE_GROWTH: Final = 8
+"""A page of a long tail has so many times the usual messages at most: 4,096, twice what the commit between two pages
+may hold, so a queue does not grow in memory however fast messages come. Each page costs two syncs, so larger ones are
+better than more."""
+WRITES_WAITING_MAX: Final = 2
+"""Pages that wait for the disk: one is written, and the next is ready."""
 RETRY: Final[Duration] = 10 * SECOND
 """The pause after a page could not be written."""
 
@@ -107,14 +111,12 @@ class QueuePager:
                 self.last_page += 1
                 page.number = self.last_page  # what is left of the old file is still to be removed
                 self._write(session, page)
-        for _ in range(ENCODED_AT_ONCE):
-            if not self._long or storage.pages.waiting_writes >= WRITTEN_AT_ONCE:
-                break
+        if self._long and storage.pages.waiting_writes < WRITES_WAITING_MAX:
             session = self._long.pop(next(iter(self._long)))
             if session.number and session.outbox.can_page() and self._page_out(session):
                 self.queued(session, now)
-        if self._long and storage.pages.waiting_writes < WRITTEN_AT_ONCE:
-            self._timers.set(PAGE, now + 1)
+            if self._long:
+                self._timers.set(PAGE, now + 1)
         self.journal.plan_commit()
 
     def _page_out(self, session: Session) -> bool:
@@ -124,7 +126,9 @@ class QueuePager:
         in_memory = outbox.held_bytes - outbox.paged_bytes
         if storage.pages.bytes + max(in_memory, 2 * storage.options.page_bytes) > self.bytes_max:
             return False
-        entries = outbox.take_page(storage.options.page_messages, storage.options.page_bytes)
+        usual = storage.options.page_messages
+        growth = min(max(1, outbox.tail_messages // (2 * usual)), PAGE_GROWTH)
+        entries = outbox.take_page(growth * usual, growth * storage.options.page_bytes)
         if entries:
             self.last_page += 1
             page = new_page(self.last_page, entries)
