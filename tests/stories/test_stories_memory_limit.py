@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgebridge.frontend.handlers.publish_admission import Refusal
-from edgebridge.frontend.memory_accounts import GRANTED_SHARE, MemoryAccounts, account_title, address_of
+from edgebridge.frontend.memory_accounts import GRANTED_SHARE, MemoryAccounts, account_of, account_title
 from edgebridge.frontend.options import Quota
 from edgebridge.session.footprint import CONNECTION_BYTES, SESSION_BYTES, HeldKind
 from edgebridge.wire.packets import (
@@ -182,28 +182,31 @@ def test_queues_leave_what_stays_half_of_what_is_free(play_v5: Any) -> None:
     """,
         quota=Quota(memory_bytes_max=100_000),
     )
-    sessions = play_v5.broker.frontend.connect_handler.sessions
-    for name in sessions:
-        sessions[name].user = "ulla"
+    connect_handler = play_v5.broker.frontend.connect_handler
+    for session in connect_handler.sessions.values():
+        connect_handler.session_quota.charge(session, "user ulla")
     for _ in range(5):
         play_v5(f'b > PUBLISH some qos=1 "{"x" * 10_000}"    b < PUBACK')
     accounts = measured(play_v5)
-    assert accounts.by_account["ulla"] > 0.5 * 100_000
+    assert accounts.by_account["user ulla"] > 0.5 * 100_000
     now = play_v5.broker.simulation.now
-    assert accounts.admits("ulla", 5_000, HeldKind.WILLS, now)
-    assert not accounts.admits("ulla", 10_000, HeldKind.WILLS, now)
+    assert accounts.admits("user ulla", 5_000, HeldKind.WILLS, now)
+    assert not accounts.admits("user ulla", 10_000, HeldKind.WILLS, now)
     assert accounts.admits("another", 9_000, HeldKind.WILLS, now)
 
 
 def test_clients_of_one_user_have_one_account(play_v5: Any) -> None:
     play_v5(TWO)
-    sessions = play_v5.broker.frontend.connect_handler.sessions
-    sessions["a"].user = sessions["b"].user = "ulla"
+    connect_handler = play_v5.broker.frontend.connect_handler
+    connection = connect_handler.sessions["a"].connection
+    assert (account_of(connection, ""), account_of(connection, "ulla")) == ("address a", "user ulla")
+    for session in connect_handler.sessions.values():
+        connect_handler.session_quota.charge(session, "user ulla")
     accounts = measured(play_v5)
-    assert accounts.by_account["ulla"] == 2 * (SESSION_BYTES + CONNECTION_BYTES)
-    assert accounts.largest() == ("ulla", accounts.by_account["ulla"])
-    assert (account_title("ulla"), account_title(address_of(sessions["a"].connection))) == ("user ulla", "address a")
-    assert accounts.largest_kind("ulla") is HeldKind.SESSIONS
+    assert accounts.by_account["user ulla"] == 2 * (SESSION_BYTES + CONNECTION_BYTES)
+    assert accounts.largest() == ("user ulla", accounts.by_account["user ulla"])
+    assert (account_title("user ulla"), account_title("")) == ("user ulla", "the gateway itself")
+    assert accounts.largest_kind("user ulla") is HeldKind.SESSIONS
 
 
 def test_what_a_journal_has_beyond_the_memory_is_refused_and_said(play_v5: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from edgebridge.frontend.connection_rate import source_of
-from edgebridge.frontend.memory_accounts import MemoryAccounts, account_of, granted_account
+from edgebridge.frontend.memory_accounts import MemoryAccounts
 from edgebridge.frontend.options import Quota
 from edgebridge.session.filter_cost import FilterCost, FilterUsage, UsageTotals
 from edgebridge.session.footprint import HeldKind, subscription_bytes
@@ -68,12 +68,12 @@ class FilterQuota:
         *is_known*: it replaces a subscription of the same text, whose filter counts until memory is measured again.
         """
         size = _memory_of(request, weight) if not is_known else 0 if weight is None else weight.held_bytes
-        return self.memory_accounts.admits(granted_account(session), size, HeldKind.SUBSCRIPTIONS, now)
+        return self.memory_accounts.admits(session.account, size, HeldKind.SUBSCRIPTIONS, now)
 
     def restores_memory(self, session: Session, request: SubscriptionRequest, weight: FilterCost | None) -> bool:
         """Whether there is room for *request*, which a journal had."""
         size = _memory_of(request, weight)
-        return self.memory_accounts.restores(account_of(session), size, HeldKind.SUBSCRIPTIONS)
+        return self.memory_accounts.restores(session.account, size, HeldKind.SUBSCRIPTIONS)
 
     def charge(self, session: Session, text: str, weight: FilterCost | None) -> None:
         """The subscription *text* was granted, with a filter of this *weight* or without one."""

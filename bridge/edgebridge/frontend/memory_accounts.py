@@ -43,39 +43,33 @@ WARNING_SHARE: Final = 0.8
 GATEWAY: Final = ""
 """The account of the gateway itself, of its bridges, and of sessions from the journal that belong to no user. It is
 refused nothing."""
-_ADDRESS_PREFIX: Final = "address "
 OVER_SHARE: Final = "too much memory is held by all clients of this user or address"
 """What a client is told that is refused something."""
 
 
 @lru_cache(256)
 def _account_of_source(source: str) -> str:
-    return _ADDRESS_PREFIX + source
+    return f"address {source}"
 
 
-def address_of(connection: Connection) -> str:
-    """The account of a client on *connection* that names no user."""
-    is_own = connection.listener_context.verdict is not None
-    return GATEWAY if is_own else _account_of_source(source_of(connection.peer))
+def account_of_user(user: str) -> str:
+    """The account of *user*; empty: that of a session from the journal that belongs to no user."""
+    return f"user {user}" if user else GATEWAY
 
 
-def granted_account(session: Session) -> str:
-    """The account that is to hold what *session* asks for: for a bridge of the gateway that of the gateway."""
-    connection = session.connection
-    is_own = connection is not None and connection.listener_context.verdict is not None
-    return GATEWAY if is_own else account_of(session)
+def account_of(connection: Connection, user: str) -> str:
+    """The account of a client on *connection* that proved to be *user*; empty: it names none, and its address counts.
 
-
-def account_of(session: Session) -> str:
-    """The account of *session*: its user, or the address its client came from last."""
-    return session.user or session.address
+    A session has the account of its last connection (`Session.account`).
+    """
+    if connection.listener_context.verdict is not None:
+        return GATEWAY
+    return account_of_user(user) or _account_of_source(source_of(connection.peer))
 
 
 def account_title(account: str) -> str:
     """The account in words for an operator."""
-    if account == GATEWAY:
-        return "the gateway itself"
-    return account if account.startswith(_ADDRESS_PREFIX) else f"user {account}"
+    return account or "the gateway itself"
 
 
 class MemoryHolder(NamedTuple):
@@ -165,7 +159,7 @@ class MemoryAccounts:
         holders: list[MemoryHolder] = []
         transports = connected = buffers = aliases = subscriptions = wills = queues = durable = identifiers = 0
         for number, session in enumerate(self.sessions.values()):
-            account = session.user or session.address
+            account = session.account
             total = SESSION_BYTES
             connection = session.connection
             if connection is not None:
@@ -233,7 +227,7 @@ class MemoryAccounts:
         buffers = transports = 0
         for connection in self.connections.values():
             if connection.session is None or connection.session.connection is not connection:
-                account = address_of(connection)
+                account = account_of(connection, connection.verdict.user)
                 size = self._measure_buffers(connection, account, holders)
                 accounts[account] = accounts.get(account, 0) + size + CONNECTION_BYTES + connection.transport_bytes
                 buffers += size
@@ -255,7 +249,7 @@ class MemoryAccounts:
     def largest_kind(self, account: str) -> HeldKind:
         """The kind that *account* holds most of. Looks at all sessions: for somebody who is warned."""
         alone = MemoryAccounts(self.bytes_max, RetainedStore(0, 0))
-        alone.sessions = {name: one for name, one in self.sessions.items() if account_of(one) == account}
+        alone.sessions = {name: one for name, one in self.sessions.items() if one.account == account}
         alone.measure(0)
         alone.by_kind[HeldKind.RETAINED] = self._retained.memory_by_account().get(account, 0)
         return max(alone.by_kind, key=lambda kind: alone.by_kind[kind])

@@ -1,4 +1,4 @@
-"""The bound on sessions: of all, and half of it for one account (a user, or an address where no user is named).
+"""The bound on sessions: of all, and half of it for one account (`memory_accounts.account_of`).
 
 A session outlives its connection for up to a month, so sessions that nobody comes back for would keep newcomers out for
 as long. When there is no room, the anonymous session whose client left first ends, if no message waits for it. What
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.connection_rate import source_of
+from edgebridge.frontend.memory_accounts import account_of_user
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
 from edgebridge.session.session import Session
 
@@ -57,7 +56,7 @@ class SessionQuota:
         self.refused["all" if sessions >= self.sessions_max else "account"] += 1
 
     def charge(self, session: Session, account: str) -> None:
-        """*session*, whose client is there, belongs to *account* from now on; empty: it is not known whose it is."""
+        """*session*, whose client is there, belongs to *account* from now on; the gateway has no share."""
         if session.account != account:
             self._count(session.account, -1)
             self._count(account, 1)
@@ -65,7 +64,7 @@ class SessionQuota:
 
     def restore(self, session: Session) -> None:
         """*session* was read back from the journal, which does not say from which address an anonymous client came."""
-        self.charge(session, f"user {session.user}" if session.user else "")
+        self.charge(session, account_of_user(session.user))
         self.client_left(session)
 
     def client_left(self, session: Session) -> None:
@@ -100,10 +99,3 @@ class SessionQuota:
             del away[session]
             away[session] = None
         return None
-
-
-def session_account(user: str, connection: Connection) -> str:
-    """Whose session it is that begins on *connection*; empty for a part of this gateway, which has no share."""
-    if connection.listener_context.verdict is not None:
-        return ""
-    return f"user {user}" if user else f"address {source_of(connection.peer)}"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.connection_rate import source_of
 from edgebridge.frontend.handlers.connect import DisplacementCause
 from edgebridge.frontend.handlers.disconnect import Disconnector
+from edgebridge.frontend.memory_accounts import account_of
 from edgebridge.frontend.options import Quota
 from edgebridge.session.lifecycle import CONNECTED
 from edgebridge.wire.reasons import ReasonCode
@@ -69,7 +69,8 @@ class UnfinishedInput:
         by_account: dict[str, list[Connection]] = {}
         for connection in self._connections.values():
             if connection.pending_bytes and not connection.closing and not (_is_waiting_for_us(connection)):
-                by_account.setdefault(account_of(connection), []).append(connection)
+                account = account_of(connection, connection.verdict.user)
+                by_account.setdefault(account, []).append(connection)
         held = {account: _held_bytes(holders) for account, holders in by_account.items()}
         for account, holders in by_account.items():
             while held[account] > quota.memory_bytes_max // ACCOUNT_SHARE and len(holders) > 1:
@@ -89,12 +90,6 @@ class UnfinishedInput:
 
     def _displace(self, connection: Connection, cause: DisplacementCause, why: str) -> None:
         self._disconnector.displace(connection, cause, ReasonCode.QUOTA_EXCEEDED, why)
-
-
-def account_of(connection: Connection) -> str:
-    """Who answers for *connection*: `user NAME` of a client that proved to be one, else its address."""
-    user = connection.verdict.user
-    return f"user {user}" if user else source_of(connection.peer)
 
 
 def _is_waiting_for_us(connection: Connection) -> bool:

@@ -6,7 +6,7 @@ from edgebridge.session.queue.outbox cimport SessionOutbox
 
 
 cdef class Session:
-    cdef public str account, address, client_id, user
+    cdef public str account, client_id, user
     cdef public SessionOutbox outbox
     cdef public object connection, filter_usage, claims, replays, rights, will
     cdef public object bridge_sync, expiry_s, disconnected_at

@@ -57,7 +57,6 @@ class Session:
 
     __slots__ = (
         "account",
-        "address",
         "bridge_sync",
         "claims",
         "client_id",
@@ -85,7 +84,9 @@ class Session:
     def __init__(self, client_id: ClientId, inflight: Inflight, outbox: SessionOutbox) -> None:
         self.client_id = client_id
         self.account = ""
-        """Who answers for it (`frontend.session_quota`); empty: part of this gateway, or anonymous in the journal."""
+        """Who answers for it and holds what it takes: the user, or the address that the client came from last
+        (`frontend.memory_accounts.account_of`); empty: the gateway, also for an anonymous session from the journal.
+        """
         self.connection: Any = None
         self.expiry_s = 0
         """Seconds the session outlives its connection."""
@@ -109,9 +110,6 @@ class Session:
         """What the client's token allows at most."""
         self.user = ""
         """Who the client proved to be; empty: nobody in particular."""
-        self.address = ""
-        """The address that the client came from last, as `memory_accounts.address_of` writes it; empty: none, as for a
-        session from the journal."""
         self.will: Will | None = None
         """Of the present connection, or waiting for its delay to pass."""
         self.will_bytes = 0

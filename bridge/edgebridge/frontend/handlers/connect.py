@@ -21,9 +21,9 @@ from edgebridge.frontend.handlers.publish import PublishHandler
 from edgebridge.frontend.handlers.publish_admission import DISALLOWED_TEXT
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.session_journal import SessionJournal
-from edgebridge.frontend.memory_accounts import GATEWAY, OVER_SHARE, MemoryAccounts, address_of
+from edgebridge.frontend.memory_accounts import OVER_SHARE, MemoryAccounts, account_of
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, FrontendOptions, ListenerContext, Redirect
-from edgebridge.frontend.session_quota import SessionQuota, session_account
+from edgebridge.frontend.session_quota import SessionQuota
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
 from edgebridge.session.credentials import WRONG_CREDENTIALS, AuthenticationResult
@@ -304,8 +304,7 @@ class ConnectHandler:
         if why := durability_refusal(self._journal, resumed, durability, self._options.expiry_s(connect)):
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
             return
-        address, will = address_of(connection), will_bytes(connect.will)
-        account = GATEWAY if address == GATEWAY else verdict.user or address
+        account, will = account_of(connection, verdict.user), will_bytes(connect.will)
         growth = SESSION_BYTES + will if known is None else max(0, will - known.will_bytes)
         kind = HeldKind.SESSIONS if known is None else HeldKind.WILLS
         if not self.memory_accounts.admits(account, growth, kind, now):
@@ -318,7 +317,6 @@ class ConnectHandler:
             what = "a clean start" if connect.clean_start else "a client of another user"
             self._end_before_expiry(known, connection, verdict.user, f"{what} ended a session", now)
             known = None
-        account = session_account(verdict.user, connection)
         if known is None and (why := self._session_refusal(account, now)):
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
             return
@@ -329,7 +327,6 @@ class ConnectHandler:
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
         session.will, session.will_bytes = connect.will, will
-        session.address = address
         session.user = verdict.user
         session.claims = verdict.claims
         self._authorizer.authorize(session)

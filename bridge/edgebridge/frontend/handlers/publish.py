@@ -18,7 +18,7 @@ from edgebridge.frontend.handlers.publish_admission import (
     count_qos_0,
 )
 from edgebridge.frontend.journal.session_journal import SessionJournal
-from edgebridge.frontend.memory_accounts import GATEWAY, OVER_SHARE, account_of, granted_account
+from edgebridge.frontend.memory_accounts import GATEWAY, OVER_SHARE
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.authorization import Rights
 from edgebridge.session.footprint import HeldKind, alias_bytes
@@ -129,12 +129,11 @@ class PublishHandler:
             if len(session.received) - len(connection.inherited_qos2_ids) >= self._receive_maximum:
                 raise ReceiveMaximumExceeded(f"more than {self._receive_maximum} unfinished QoS 2 messages")
         publication = self._publication(session.client_id, topic, publish, now)
-        account = granted_account(session) if publish.retain else GATEWAY
         session_journal = self._journal
         awaited = session_journal.awaited
         if publish.qos == 2:
             session_journal.begin_qos2(session, publish.packet_id)
-        refusal = self.publish(publication, now, session.rights, account)
+        refusal = self.publish(publication, now, session.rights, session.account)
         reason, why = (ReasonCode.SUCCESS, "") if refusal is None else (refusal.reason, str(refusal))
         if refusal is not None and refusal.is_temporary:
             session_journal.abort_qos2()
@@ -210,7 +209,7 @@ class PublishHandler:
         session_journal = self._journal
         session_journal.begin_will(session, will.qos)
         publication = self._publication(session.client_id, will.topic, publish, now)
-        refusal = self.publish(publication, now, session.rights, account_of(session))
+        refusal = self.publish(publication, now, session.rights, session.account)
         if refusal is not None:
             why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {refusal}"
             self.events.add_absent(NOT_PUBLISHED, session.client_id, refusal.reason, why)
@@ -287,7 +286,7 @@ class PublishHandler:
         growth = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
         if connection.alias_bytes + growth > TOPIC_ALIAS_BYTES_MAX:
             raise AliasQuotaExceeded(f"topic aliases take at most {TOPIC_ALIAS_BYTES_MAX:,} bytes together")
-        account = granted_account(connection.session)
+        account = connection.session.account
         if not self.admission.memory_accounts.admits(account, growth, HeldKind.TOPIC_ALIASES, now):
             raise AliasQuotaExceeded(OVER_SHARE)
         connection.aliases[alias] = topic

@@ -14,6 +14,7 @@ from edgebridge.frontend.handlers.connect import ConnectHandler
 from edgebridge.frontend.handlers.subscribe import SubscribeHandler
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.queue_pager import QueuePager
+from edgebridge.frontend.memory_accounts import account_of_user
 from edgebridge.session.acl import Acl, AclRule, read_rule
 from edgebridge.session.durability import Durability
 from edgebridge.session.footprint import HeldKind, will_bytes
@@ -119,7 +120,7 @@ class StateRecovery:
             publication.expires_at = self._instant(publication.expires_at)
             if publication.has_expired(now):
                 self._retained.expired += 1
-            elif not self._retained.retain(publication, users.get(publication.publisher, "")):
+            elif not self._retained.retain(publication, account_of_user(users.get(publication.publisher, ""))):
                 self._retained.not_retained += 1
                 memory_accounts.not_restored[HeldKind.RETAINED] += 1
                 self._add_problem(f"a retained message is beyond the limits: {publication.topic[:80]}")
