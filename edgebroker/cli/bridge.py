@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.display import count, octets, shortened, span
+from edgebroker.cli.display import count, octets, on_disk, shortened, span
 from edgebroker.cli.http_client import GatewayEndpoint, GatewayOptions, gateway_options, get_json, post_json
 from edgebroker.runtime.settings.toml import toml_value
 
@@ -274,7 +274,8 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     queue = row["spool"]
     oldest = "" if queue["oldest_s"] is None else f", the oldest for {queue['oldest_s']:.0f} s"
     dropped = ", ".join(f"{count(number)} {cause}" for cause, number in queue["dropped"].items()) or "none"
-    yield f"  waiting    {count(queue['messages'])} messages, {octets(queue['bytes'])}{oldest}; dropped: {dropped}"
+    waiting = f"{count(queue['messages'])} messages, {octets(queue['bytes'])}{on_disk(queue)}{oldest}"
+    yield f"  waiting    {waiting}; dropped: {dropped}"
     yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
     if bounds := ", ".join(_bounds(row["toll"])):
         yield f"  may cost   {bounds}"

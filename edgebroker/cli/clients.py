@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from edgebroker.cli.display import aligned, count, fitted, octets, shortened, span
+from edgebroker.cli.display import aligned, count, fitted, octets, on_disk, shortened, span
 from edgebroker.cli.http_client import (
     GatewayEndpoint,
     GatewayOptions,
@@ -25,7 +25,7 @@ PAGE_ROWS: Final = 1_000  # rows in one response
 NAME_COLUMNS: Final = 48
 REASON_COLUMNS: Final = 48
 SORTS: Final = ("client", "queue", "bytes", "inflight", "unsent", "subscriptions")
-HEADING: Final = ("CLIENT", "STATE", "PEER", "SILENT", "SUBS", "QUEUE", "BYTES", "INFLIGHT", "DROPPED")
+HEADING: Final = ("CLIENT", "STATE", "PEER", "SILENT", "SUBS", "QUEUE", "BYTES", "ON DISK", "INFLIGHT", "DROPPED")
 
 
 @click.group("client")
@@ -252,6 +252,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         count(row["subscriptions"]),
         count(row["queue"]),
         octets(row["bytes"]),
+        octets(row["paged_bytes"]) if row["paged_bytes"] else "-",
         count(row["inflight"]),
         count(dropped) if dropped else "-",
     )
@@ -276,7 +277,7 @@ def _detail_lines(row: dict[str, Any]) -> Iterator[str]:
         yield f"  will       {_name(will['topic'])}, QoS {will['qos']}, {octets(will['bytes'])}{delay}"
     unreleased = row["qos_2_unreleased"]
     yield f"  sent       {count(row['inflight'])} not acknowledged, at most {count(row['window'])}"
-    yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}"
+    yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}{on_disk(row)}"
     if unreleased:
         yield f"  received   {count(unreleased)} QoS 2 messages not released"
     dropped = ", ".join(f"{count(number)} {cause}" for cause, number in row["dropped"].items())

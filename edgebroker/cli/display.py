@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 KIB = 1024
@@ -30,6 +30,11 @@ def octets(number: float | None) -> str:
             break
         number /= KIB
     return f"{number:.0f} {unit}" if unit == "B" or number >= 9.95 else f"{number:.1f} {unit}"
+
+
+def on_disk(queue: Mapping[str, Any]) -> str:
+    """Returns how much of a queue is in page files, as `, 44 MiB on the disk`; nothing if none of it is."""
+    return f", {octets(queue['paged_bytes'])} on the disk" if queue["paged_bytes"] else ""
 
 
 def span(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from edgebroker.cli.display import count, fitted, octets, span
+from edgebroker.cli.display import count, fitted, octets, on_disk, span
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
 from edgebroker.cli.parameters import WordChoice
 
@@ -71,7 +71,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f"copies    {rates.of('copies', 'delivered')}delivered, {count(copies['open'])} open,"
         f" {count(copies['expired'])} expired, {count(sum(dropped.values()))} dropped",
         f"bytes     {rates.octets('received')}in, {rates.octets('sent')}out",
-        f"waiting   {count(queue['messages'])} queued ({octets(queue['bytes'])}),"
+        f"waiting   {count(queue['messages'])} queued ({octets(queue['bytes'])}{on_disk(queue)}),"
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
         *_not_accepted(messages),

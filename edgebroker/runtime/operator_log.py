@@ -89,7 +89,7 @@ def as_text(notice: Notice, unix_s: float) -> str:
 
 def as_journal(notice: Notice, unix_s: float, prefix: str = "<{}>") -> str:
     """Returns a line for journald, which adds the time and reads the level from a prefix (sd-daemon(3))."""
-    fields = "".join(f" {name}={_quoted(value)}" for name, value in notice.fields.items())
+    fields = "".join(f" {name}={quoted(value)}" for name, value in notice.fields.items())
     line = f"{notice.level.name.lower()} {notice.code}: {_one_line(notice.text)}{fields}"
     return prefix.format(int(notice.level)) + line
 
@@ -209,7 +209,7 @@ def _cut(value: Value) -> Value:
     return value[:FIELD_CHARS_MAX] if isinstance(value, str) else value
 
 
-def _quoted(value: Value) -> str:
+def quoted(value: Value) -> str:
     """Returns the value, quoted if its end would not be clear, whatever a client put into it."""
     value = _cut(value)
     if not isinstance(value, str):
@@ -239,6 +239,10 @@ USUAL_CAUSES: Final = frozenset(
 """Copies that the standard discards with a client's connection or session, that another member of the shared group
 receives, or that a later message of the topic replaces, as the operator configured. All other drops are losses.
 """
+QUEUE_CAUSES: Final = frozenset({Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_OLD, Cause.THINNED, Cause.DAMAGED})
+"""What a queue loses of what was acknowledged to a publisher."""
+QUEUE_DROP_MEMORY: Final = 15 * MINUTE
+"""A queue that has dropped something is a warning of `/health` so long, as alert rules look back as far."""
 CLIENTS_MAX: Final = 1_000
 """Clients whose drops are counted separately in one minute."""
 
@@ -272,6 +276,7 @@ class LogPump:
         self._drops: dict[tuple[str, Cause], int] = {}
         self.dropped: dict[str, dict[Cause, int]] = {}
         """Copies dropped so far, by client and cause, of clients that have a session."""
+        self._queue_drops: dict[str, tuple[Instant, Cause]] = {}
 
     def pump(self) -> None:
         """Logs what happened since the last call."""
@@ -313,6 +318,22 @@ class LogPump:
                 counts = self.dropped.setdefault(client, {})
                 counts[cause] = counts.get(cause, 0) + count
             self._count_drop(client, cause, count)
+            if cause in QUEUE_CAUSES:
+                self._note_queue_drop(client, cause)
+
+    def _note_queue_drop(self, client: str, cause: Cause) -> None:
+        if client not in self._queue_drops and len(self._queue_drops) >= CLIENTS_MAX:
+            client = ""
+        self._queue_drops.pop(client, None)
+        self._queue_drops[client] = (self._clock(), Cause(cause))
+
+    def recent_queue_drops(self) -> dict[str, Cause]:
+        """Returns the clients whose queues dropped something in the last 15 minutes, with the last cause, and the
+        latest first. Those beyond CLIENTS_MAX are one, "".
+        """
+        self.collect_drops()
+        since = self._clock() - QUEUE_DROP_MEMORY
+        return {client: cause for client, (at, cause) in reversed(self._queue_drops.items()) if at >= since}
 
     def close_minute(self) -> None:
         """Logs what was dropped in the minute and is not logged yet."""
@@ -327,6 +348,8 @@ class LogPump:
         self._reported_misplacement = misplacement
         for client in [client for client in self.dropped if client not in sessions]:
             del self.dropped[client]
+        since = self._clock() - QUEUE_DROP_MEMORY
+        self._queue_drops = {client: drop for client, drop in self._queue_drops.items() if drop[0] >= since}
         drops, self._drops = self._drops, {}
         for (client, cause), count in drops.items():
             if count:

@@ -41,7 +41,7 @@ def status(**more: Any) -> dict[str, Any]:
         "sessions": {"connected": 2, "away": 1},
         "subscriptions": 7,
         "retained": {"messages": 1, "bytes": 28},
-        "queue": {"messages": 1_000, "bytes": 64_000, "longest": 1_000},
+        "queue": {"messages": 1_000, "bytes": 64_000, "longest": 1_000, "paged_bytes": 0},
         "inflight": {"messages": 4, "bytes": 256},
         "unsent_bytes": 512,
         "process": {"cpu_s": 10.0, "resident_bytes": 33 << 20, "descriptors": 20, "descriptors_max": 1_024},
@@ -103,7 +103,7 @@ def test_any_name_fits_its_column_and_does_nothing_to_the_terminal(name: str, wi
 
 def test_a_name_of_wide_letters_is_shown_whole() -> None:
     row = {"client": "ポンプ", "connected": False, "peer": None, "silent_s": None, "dropped": {}}
-    cells = _cells({**row, "subscriptions": 0, "queue": 0, "bytes": 0, "inflight": 0})
+    cells = _cells({**row, "subscriptions": 0, "queue": 0, "bytes": 0, "paged_bytes": 0, "inflight": 0})
     assert cells[0] == "ポンプ"
     assert shortened("e\u0301") == "e\u0301"
     assert (shortened("ポンプ", 5), shortened("a\nb")) == ("ポン…", "a·b")

@@ -108,7 +108,7 @@ def apply_bounds(frontend: Frontend, session: Session, bounds: BridgeQueueBounds
 def queue_report(session: Session | None, now: Instant) -> dict[str, Any]:
     """What waits in it, sent or not, for programs; `dropped` is counted since it was bounded first."""
     if session is None:
-        return {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {}}
+        return {"messages": 0, "bytes": 0, "paged": 0, "paged_bytes": 0, "oldest_s": None, "dropped": {}}
     outbox, inflight = session.outbox, session.inflight
     accepted = [entry.publication.accepted_at for entry in inflight]
     if (waiting := outbox.oldest_at()) is not None:
@@ -116,6 +116,8 @@ def queue_report(session: Session | None, now: Instant) -> dict[str, Any]:
     return {
         "messages": session.outstanding,
         "bytes": outbox.held_bytes + inflight.held_bytes,
+        "paged": outbox.paged_messages,
+        "paged_bytes": outbox.paged_bytes,
         "oldest_s": round((now - min(accepted)) / SECOND, 3) if accepted else None,
         "dropped": {cause.name.lower(): count for cause, count in sorted((outbox.dropped_by or {}).items())},
     }

@@ -184,7 +184,7 @@ class Connection:
         self.state = ConnectionState.AWAITING_CONNECT
         self.session: Session | None = None
         self.inherited_qos2_ids = NO_INHERITED_IDS
-        """QoS 2 messages that earlier connections left unreleased: this one's quota begins anew (section 4.9)."""
+        """QoS 2 identifiers that earlier connections left unreleased: this one's quota begins anew (section 4.9)."""
         self.verdict = ANONYMOUS
         """Who the client is, from CONNACK on."""
         self.dialect: Dialect = V311

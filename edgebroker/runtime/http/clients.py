@@ -113,6 +113,8 @@ def client_row(session: Session, now: int, dropped: Mapping[Cause, int]) -> dict
         "subscriptions": session.subscribed,
         "queue": len(session.outbox),
         "bytes": session.outbox.held_bytes,
+        "paged": session.outbox.paged_messages,
+        "paged_bytes": session.outbox.paged_bytes,
         "inflight": len(session.inflight),
         "window": session.inflight.window,
         "unsent": 0 if connection is None else connection.out_bytes,

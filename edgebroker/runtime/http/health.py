@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.memory_accounts import WARNING_SHARE, account_title
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
+from edgebridge.session.session import Session
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
@@ -20,7 +22,7 @@ from edgebroker.runtime.journal.store import Store
 from edgebroker.runtime.listeners.listeners import Listeners
 from edgebroker.runtime.loop.lag import LoopLagMonitor
 from edgebroker.runtime.loop.reactor import Reactor, clock
-from edgebroker.runtime.operator_log import LogPump, OperatorLog
+from edgebroker.runtime.operator_log import LogPump, OperatorLog, quoted
 
 if TYPE_CHECKING:
     from edgebroker.runtime.block_list import BlockListFile
@@ -164,8 +166,49 @@ def _memory_warnings(view: GatewayView) -> Iterator[str]:
         yield f"memory: {count} {kind} of the journal had no room in memory and were given up"
 
 
+NAMED_QUEUES: Final = 10
+"""Clients that a warning names; it tells how many more there are."""
+
+
+def _queue_warnings(view: GatewayView) -> Iterator[str]:
+    """Warns of queues that are nearly full, or have dropped something. Visits all sessions while messages wait: 1 ms
+    for 10,000.
+    """
+    connect_handler = view.frontend.connect_handler
+    queued = connect_handler.queued
+    if queued.messages:
+        nearly_full = [
+            quoted(session.client_id) for session in connect_handler.sessions.values() if has_nearly_full_queue(session)
+        ]
+        if nearly_full:
+            yield f"queues: nearly full, at nine tenths or more of what may wait, for {_first_of(nearly_full)}"
+    if queued.is_nearly_full:
+        yield (
+            f"queues: all together hold {queued.messages:,} messages and {queued.bytes / MIB:.1f} MiB, nine tenths or"
+            " more of what they may (limits.queued_messages_max, limits.queued_bytes_max)"
+        )
+    dropped = view.log_pump.recent_queue_drops()
+    if dropped:
+        names = [
+            f"{quoted(client) if client else 'others'} ({cause.name.lower()})" for client, cause in dropped.items()
+        ]
+        yield f"queues: messages were dropped in the last 15 minutes for {_first_of(names)}"
+
+
+def has_nearly_full_queue(session: Session) -> bool:
+    """Whether the queue of a durable *session*, or of that of a bridge, holds nine tenths of what it may, or more."""
+    is_watched = session.number or session.client_id.startswith(BRIDGE_CLIENT_PREFIX)
+    return bool(is_watched) and session.outbox.is_nearly_full
+
+
+def _first_of(names: list[str]) -> str:
+    more = len(names) - NAMED_QUEUES
+    return ", ".join(names[:NAMED_QUEUES]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def _warnings(view: GatewayView) -> Iterator[str]:
     yield from _memory_warnings(view)
+    yield from _queue_warnings(view)
     connect_handler = view.frontend.connect_handler
     sessions, most = len(connect_handler.sessions), connect_handler.session_quota.sessions_max
     if sessions >= SESSIONS_SHARE_MAX * most:

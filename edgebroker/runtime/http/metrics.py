@@ -21,6 +21,9 @@ from typing import Final
 
 import edgebroker
 from edgebridge.frontend.handlers.connect import DisplacementCause
+from edgebridge.frontend.handlers.publish_admission import Refusal
+from edgebridge.session.footprint import HeldKind
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
 from edgebroker.log_schema import Cause
 from edgebroker.runtime.http.health import GatewayView
@@ -88,6 +91,12 @@ class Exposition:
         return "\n".join([*self._lines, "# EOF", ""]).encode("utf-8", "replace")
 
 
+DROP_CAUSES: Final = [
+    cause for cause in Cause if cause not in (Cause.NONE, Cause.NO_SUBSCRIBER, Cause.CONTENT, Cause.OWN_MESSAGE)
+]
+"""Causes that copies are dropped for. Each has a series from the start: `increase` sees no first burst of a new one."""
+NO_ROOM_REASONS: Final = (ReasonCode.QUOTA_EXCEEDED, ReasonCode.SERVER_BUSY)
+"""Reasons that alert rules watch for their first time, so they have a series from the start, too."""
 NAMED_SESSIONS: Final = 10
 """Sessions with a time series of their own: enough to find the cause, few enough for any number of gateways."""
 
@@ -151,8 +160,8 @@ def _messages(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_messages_published", "Messages accepted from publishers.", ledger.published)
     page.counter("edgebroker_messages_filtered", "Messages of which no copy was made.", ledger.filtered)
     page.family("edgebroker_messages_refused", "counter", "Messages not accepted, by cause.")
-    for refusal, count in sorted(frontend.publish_handler.refusals.items()):
-        page.sample("_total", count, cause=refusal.value)
+    for refusal in Refusal:
+        page.sample("_total", frontend.publish_handler.refusals[refusal], cause=refusal.value)
     not_retained = frontend.retained.not_retained
     page.counter("edgebroker_messages_not_retained", "Messages that were to be, and are not.", not_retained)
     forbidden = frontend.publish_handler.forbidden
@@ -161,8 +170,8 @@ def _messages(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_copies_delivered", "Copies that reached their reader.", ledger.delivered)
     page.counter("edgebroker_copies_expired", "Copies that became useless while they waited.", ledger.expired)
     page.family("edgebroker_copies_dropped", "counter", "Copies given up, by cause.")
-    for cause, count in sorted(ledger.dropped.items()):
-        page.sample("_total", count, cause=Cause(cause).name.lower())
+    for cause in DROP_CAUSES:
+        page.sample("_total", ledger.dropped.get(cause, 0), cause=cause.name.lower())
     page.gauge("edgebroker_copies_open", "Copies whose fate is still open.", ledger.queued)
     reactor = view.reactor
     page.counter("edgebroker_received_bytes", "Bytes from clients.", reactor.received_bytes, "bytes")
@@ -192,7 +201,7 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.gauge("edgebroker_connections", "Transports open now.", len(frontend.connections))
     page.gauge("edgebroker_connections_paused", "Of these, those whose peer reads too slowly.", census.paused)
     page.family("edgebroker_refusals", "counter", "Connections refused, or closed for what the client did, by reason.")
-    for reason, count in frontend.disconnector.refusals.items():
+    for reason, count in {**dict.fromkeys(NO_ROOM_REASONS, 0), **frontend.disconnector.refusals}.items():
         page.sample("_total", count, reason=reason.name.lower())
     displaced = {cause.value: count for cause, count in frontend.displaced.items() if count}
     if view.peer_manager is not None and view.peer_manager.displaced:
@@ -202,8 +211,8 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     for name, count in sorted(displaced.items()):
         page.sample("_total", count, cause=name)
     page.family("edgebroker_sessions_refused", "counter", "Sessions refused because there were too many, by whose.")
-    for cause, count in sorted(frontend.connect_handler.session_quota.refused.items()):
-        page.sample("_total", count, cause=cause)
+    for cause in ("account", "all"):
+        page.sample("_total", frontend.connect_handler.session_quota.refused[cause], cause=cause)
     handshakes = frontend.connect_handler.connecting.handshake_bytes
     page.gauge("edgebroker_handshake_bytes", "What TLS handshakes hold that go on.", handshakes, "bytes")
     page.family("edgebroker_subscriptions_refused", "counter", "Entries of SUBSCRIBE that were not granted, by cause.")
@@ -222,8 +231,8 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     largest = memory.accounts.largest()[1]
     page.gauge("edgebroker_held_account_max_bytes", "What the largest account held.", largest, "bytes")
     page.family("edgebroker_memory_refused", "counter", "What was not granted for want of memory, by kind.")
-    for kind, count in sorted(memory.accounts.refused.items()):
-        page.sample("_total", count, kind=kind.value)
+    for kind in HeldKind:
+        page.sample("_total", memory.accounts.refused[kind], kind=kind.value)
     page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
     page.counter(
         "edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.relieved
@@ -241,6 +250,11 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.counter("edgebroker_retained_expired", "Retained messages whose time was over.", frontend.retained.expired)
     page.gauge("edgebroker_queue_messages", "QoS 1 and 2 messages waiting in sessions.", census.queue_messages)
     page.gauge("edgebroker_queue_bytes", "What they hold.", census.queue_bytes, "bytes")
+    page.gauge("edgebroker_queue_paged_messages", "Of these, those that are on the disk.", census.paged_messages)
+    page.gauge("edgebroker_queue_paged_bytes", "What they hold.", census.paged_bytes, "bytes")
+    page.gauge("edgebroker_queue_pages", "The page files that they are in.", census.pages)
+    meaning = "Queues of durable sessions and bridges that hold nine tenths of what they may, or more."
+    page.gauge("edgebroker_queues_nearly_full", meaning, census.queues_nearly_full)
     page.gauge("edgebroker_inflight_messages", "Sent and not acknowledged.", census.inflight_messages)
     page.gauge("edgebroker_inflight_bytes", "What they hold.", census.inflight_bytes, "bytes")
     page.gauge("edgebroker_unsent_bytes", "In the out-buffers of clients.", census.unsent_bytes, "bytes")

@@ -311,7 +311,14 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
         "subscriptions_refused": dict(sorted(frontend.subscribe_handler.refused.items())),
         "texts_too_long_for_like": frontend.node.routes.tree.too_long,
         "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
-        "queue": {"messages": census.queue_messages, "bytes": census.queue_bytes, "longest": census.queue_longest},
+        "queue": {
+            "messages": census.queue_messages,
+            "bytes": census.queue_bytes,
+            "longest": census.queue_longest,
+            "paged": census.paged_messages,
+            "paged_bytes": census.paged_bytes,
+            "pages": census.pages,
+        },
         "inflight": {"messages": census.inflight_messages, "bytes": census.inflight_bytes},
         "unsent_bytes": census.unsent_bytes,
         "process": {

@@ -16,6 +16,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.session.session import Session
 from edgebroker.dataclasses import dataclass
+from edgebroker.runtime.http.health import has_nearly_full_queue
 
 SESSIONS_PER_TURN: Final = 500
 """Sessions visited in one turn: 0.15 ms."""
@@ -42,6 +43,13 @@ class SessionCensus:
     """QoS 1 and 2 messages that are not sent yet: the client is offline, or its window is full."""
     queue_bytes: int = 0
     queue_longest: int = 0
+    queues_nearly_full: int = 0
+    """Queues of durable sessions and bridges with nine tenths of what they may hold, or more."""
+    paged_messages: int = 0
+    """Of all that waits, what is on the disk."""
+    paged_bytes: int = 0
+    pages: int = 0
+    """The page files that this is in."""
     inflight_messages: int = 0
     """Sent, and not acknowledged yet."""
     inflight_bytes: int = 0
@@ -82,8 +90,13 @@ def _add(census: SessionCensus, session: Session) -> None:
     queued = len(session.outbox)
     if queued:
         census.queue_messages += queued
-        census.queue_bytes += session.outbox.held_bytes
+        outbox = session.outbox
+        census.queue_bytes += outbox.held_bytes
         census.queue_longest = max(census.queue_longest, queued)
+        census.queues_nearly_full += has_nearly_full_queue(session)
+        census.paged_messages += outbox.paged_messages
+        census.paged_bytes += outbox.paged_bytes
+        census.pages += len(outbox.pages)
     inflight = session.inflight
     census.inflight_messages += len(inflight)
     census.inflight_bytes += inflight.held_bytes

@@ -47,6 +47,16 @@ class Allowance:
         self.messages = 0
         self.bytes = 0
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether all queues together hold nine tenths of what they may, or more."""
+        return reaches_nine_tenths(self.messages, self.messages_max) or reaches_nine_tenths(self.bytes, self.bytes_max)
+
+
+def reaches_nine_tenths(count: int, most: int) -> bool:
+    """Whether *count* is nine tenths of *most*, or more."""
+    return 0 < most - most // 10 <= count
+
 
 class SessionOutbox:
     """A queue bounded in messages and in the bytes they hold, of itself and with all others together."""
@@ -131,6 +141,13 @@ class SessionOutbox:
     def held_bytes(self) -> int:
         """What the messages in it hold, in memory or on the disk."""
         return self._bytes
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether it holds nine tenths of the messages or bytes that it may, or more."""
+        return reaches_nine_tenths(self._messages, self.messages_max) or reaches_nine_tenths(
+            self._bytes, self.bytes_max
+        )
 
     @property
     def head_messages(self) -> int:
