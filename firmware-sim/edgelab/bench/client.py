@@ -89,8 +89,8 @@ class BenchClient:
     one more system call, `poll`, before each of millions of reads and writes.
     """
 
-    def __init__(self, port: int, name: str, is_tls: bool = False) -> None:
-        line = socket.create_connection((HOST, port), timeout=STALL_S)
+    def __init__(self, port: int, name: str, is_tls: bool = False, source: str = HOST) -> None:
+        line = socket.create_connection((HOST, port), timeout=STALL_S, source_address=(source, 0))
         line.settimeout(None)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         patience = struct.pack("@ll", STALL_S, 0)

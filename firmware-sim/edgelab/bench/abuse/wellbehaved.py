@@ -1,7 +1,8 @@
 """Well-behaved clients, in a process of their own: ten publishers, each with a reader of its own, QoS 0.
 
-Started as `python -m edgelab.bench.abuse.wellbehaved PORT`. One line on standard input asks for one measurement;
-each is answered by one JSON object on standard output when all that was sent has come, or 5 s after the end.
+Started as `python -m edgelab.bench.abuse.wellbehaved PORT [ADDRESS]`; they come from that address of this machine. One
+line on standard input asks for one measurement; each is answered by one JSON object on standard output when all that
+was sent has come, or 5 s after the end.
 
     fixed RATE SECONDS   so many messages a second in all, whatever the gateway does: devices in the field
     full SECONDS         as many as the gateway carries, with 10 of each publisher on their way
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from typing import Final
 
 from edgelab.bench import packets
-from edgelab.bench.client import STALL_S, BenchClient
+from edgelab.bench.client import HOST, STALL_S, BenchClient
 from edgelab.bench.paced import percentile
 from edgelab.bench.stream import READ_BYTES
 from edgelab.processes import CpuClock
@@ -43,9 +44,10 @@ NANO: Final = 1_000_000_000
 class ClientPair:
     """A publisher and its reader."""
 
-    def __init__(self, port: int, number: int) -> None:
+    def __init__(self, port: int, number: int, source: str) -> None:
         topic = f"calm/{number}"
-        self.reader, self.writer = BenchClient(port, f"calm-sub-{number}"), BenchClient(port, f"calm-pub-{number}")
+        self.reader = BenchClient(port, f"calm-sub-{number}", source=source)
+        self.writer = BenchClient(port, f"calm-pub-{number}", source=source)
         self.reader.subscribe([topic])
         self.packet = bytearray(packets.publish(topic, bytes(packets.PAYLOAD_BYTES)))
         self.stamp_at = len(self.packet) - packets.PAYLOAD_BYTES
@@ -92,8 +94,8 @@ class ClientPair:
 class ClientPairs:
     """All of them, driven by one loop."""
 
-    def __init__(self, port: int) -> None:
-        self.pairs = [ClientPair(port, number) for number in range(PAIRS)]
+    def __init__(self, port: int, source: str) -> None:
+        self.pairs = [ClientPair(port, number, source) for number in range(PAIRS)]
         self.ready = select.epoll()
         self.by_descriptor = {pair.reader.socket.fileno(): pair for pair in self.pairs}
         for descriptor in self.by_descriptor:
@@ -177,9 +179,9 @@ class ClientPairs:
             self.by_descriptor[descriptor].receive()
 
 
-def main(port: int) -> None:
+def main(port: int, source: str = HOST) -> None:
     """Measure as told until standard input ends. What ends the clients ends the answer: `failure`."""
-    pairs = ClientPairs(port)
+    pairs = ClientPairs(port, source)
     print("{}", flush=True)
     for line in iter(sys.stdin.readline, ""):
         load, *numbers = line.split()
@@ -192,4 +194,4 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:3])
