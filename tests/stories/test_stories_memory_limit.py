@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from edgebridge.frontend.connection_rate import HANDSHAKE_BYTES, TLS_BYTES
 from edgebridge.frontend.handlers.publish_admission import Refusal
 from edgebridge.frontend.memory_accounts import GRANTED_SHARE, MemoryAccounts, account_of, account_title
 from edgebridge.frontend.options import Quota
@@ -38,6 +39,20 @@ def test_what_is_held_no_more_is_told_no_more(play: Any) -> None:
     assert memory.held_bytes > 45_000, "to measure costs something"
     memory.check_if_due(now + MINUTE)
     assert memory.held_bytes < 10_000
+
+
+def test_tls_is_measured_before_it_is_too_much_although_little_was_read(play: Any) -> None:
+    play("w > CONNECT    w < CONNACK", quota=Quota(memory_bytes_max=16 << 20))
+    frontend, now = play.broker.frontend, play.broker.simulation.now
+    for number in range(60):
+        connection = frontend.opened(f"10.0.0.1:{number}", now)
+        frontend.connect_handler.connecting.begin_handshake(connection)
+    frontend.memory_limit.check_if_due(now)
+    assert frontend.memory_limit.held_bytes > 60 * HANDSHAKE_BYTES
+    for number in range(200):
+        frontend.opened(f"10.0.0.2:{number}", now).transport_bytes = TLS_BYTES
+    frontend.memory_limit.check_if_due(now)
+    assert frontend.memory_limit.held_bytes > 60 * HANDSHAKE_BYTES + 200 * TLS_BYTES
 
 
 # -- accounts --------------------------------------------------------------------------------------------------

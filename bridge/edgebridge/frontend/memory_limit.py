@@ -13,6 +13,7 @@ from collections import defaultdict
 from typing import Final
 
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.connection_rate import TLS_BYTES
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.handlers.connect import ConnectHandler
 from edgebridge.frontend.journal.queue_pager import QueuePager
@@ -60,7 +61,7 @@ class MemoryLimit:
         """Clients that were cut off or lost their queue for it."""
         self.unmeasured = 0
         """Bytes read since. Who adds to it calls `check` when it has become `due`."""
-        self._waiting_bytes = 0  # of messages in queues, when it was last measured
+        self._queues_and_connections = 0  # bytes, when it was last measured
         self.due = self._distance()
         """How many bytes may be read before it is measured again."""
 
@@ -86,17 +87,19 @@ class MemoryLimit:
             self.check(now)
 
     def check_if_due(self, now: Instant) -> None:
-        """Measure if so much more waits that it may be too much: small messages weigh more than what was read of them;
-        or if it was much a minute ago. To be called now and then, and after a journal was read back.
+        """Measure if so much more is held that it may be too much: small messages weigh more than what was read of
+        them, and TLS more than its handshake; or if it was much a minute ago. To be called now and then, and after a
+        journal was read back.
         """
         self.check_if_full(now)
         was_much = self.held_bytes > self.bytes_max * WATCHED_SHARE and now - self.accounts.measured_at >= MINUTE
-        if was_much or self._count_waiting() - self._waiting_bytes >= self.due:
+        if was_much or self._count_queues_and_connections() - self._queues_and_connections >= self.due:
             self.check(now)
 
-    def _count_waiting(self) -> int:
-        queued = self._connect_handler.queued
-        return queued.bytes + QUEUED_BYTES * queued.messages
+    def _count_queues_and_connections(self) -> int:
+        queued, connecting = self._connect_handler.queued, self._connect_handler.connecting
+        connections = TLS_BYTES * len(self.accounts.connections) + connecting.handshake_bytes
+        return queued.bytes + QUEUED_BYTES * queued.messages + connections
 
     def check(self, now: Instant) -> None:
         """Measure, and relieve if it is too much."""
@@ -112,7 +115,7 @@ class MemoryLimit:
         elif accounts.held_bytes > bytes_max * GRANTED_SHARE:
             self._relieve(holders, int(bytes_max * GRANTED_SHARE), int(bytes_max * ACCOUNT_SHARE), now)
         self._is_tight = accounts.held_bytes - durable > RELIEF_SHARE * (allowed - durable)
-        self._waiting_bytes = self._count_waiting()
+        self._queues_and_connections = self._count_queues_and_connections()
         self.unmeasured = 0
         self.due = self._distance()
 

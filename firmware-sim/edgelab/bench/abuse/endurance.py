@@ -47,6 +47,8 @@ COUNTED_MIN, COUNTED_MAX = 0.7, 1.3
 """What the gateway says that clients hold, as a part of what its memory has grown by."""
 JUDGED_MIB: Final = 16.0
 """With less growth, half of it is the program's own."""
+NOT_OF_CLIENTS: Final = frozenset({"passwords"})
+"""Attacks under which memory grows by what the gateway works with: scrypt takes 16 MiB in each of two threads."""
 GATEWAY_SECTIONS: Final = ("access", "listener")
 """What an attack may say in the settings; its bounds are those of the operator."""
 
@@ -76,9 +78,11 @@ class EnduranceOutcome:
 
     @property
     def counted_share(self) -> float | None:
-        """What was counted, as a part of what memory has grown by; None if that is too little to judge."""
+        """What was counted, as a part of what memory has grown by; None if there is too little
+        to judge."""
         grown = self.under_attack_mib - self.before_mib
-        return self.counted_mib / grown if grown >= JUDGED_MIB else None
+        is_judged = grown >= JUDGED_MIB and self.name not in NOT_OF_CLIENTS
+        return self.counted_mib / grown if is_judged else None
 
     def unmet(self) -> list[str]:
         """What was not as it should be; empty: nothing."""
