@@ -117,9 +117,11 @@ def running(subject: Subject, cores: Cores) -> Iterator[RunningBroker]:
                 raise BrokerFailed(": ".join((f"{subject.name} {failure}", *words))) from None
 
 
-def wait_until_accepting(process: subprocess.Popen[bytes], port: int, is_tls: bool = False) -> None:
+def wait_until_accepting(
+    process: subprocess.Popen[bytes], port: int, is_tls: bool = False, patience_s: float = START_S
+) -> None:
     """Return once an MQTT CONNECT is answered, not when the kernel merely queues connections."""
-    until = time.monotonic() + START_S
+    until = time.monotonic() + patience_s
     while time.monotonic() < until:
         if process.poll() is not None:
             raise BrokerFailed(f"does not start (exit code {process.returncode})")
@@ -132,7 +134,7 @@ def wait_until_accepting(process: subprocess.Popen[bytes], port: int, is_tls: bo
                     return
         except OSError:
             time.sleep(START_POLL_S)
-    raise BrokerFailed(f"accepts no connection within {START_S} s")
+    raise BrokerFailed(f"accepts no connection within {patience_s:g} s")
 
 
 def measure(subject: Subject, job: LoadJob | None, cores: Cores) -> LoadSample:
