@@ -107,6 +107,17 @@ def test_an_address_gets_subscriptions_until_it_holds_as_much_as_is_free(play_v5
     assert frontend.memory_limit.accounts.refused[HeldKind.SUBSCRIPTIONS] == refused + 1
 
 
+def test_a_subscription_that_is_refused_for_another_reason_holds_nothing(play_v5: Any) -> None:
+    play_v5("a > CONNECT    a < CONNACK", quota=Quota(memory_bytes_max=100_000))
+    accounts = play_v5.broker.frontend.memory_limit.accounts
+    play_v5.broker.frontend.node.subscriptions_per_client_max = 1
+    play_v5("a > SUBSCRIBE b    a < SUBACK granted=0")
+    held = accounts.held_bytes
+    for number in range(20):
+        play_v5(f"a > SUBSCRIBE b/{number}    a < SUBACK granted=0x97")
+    assert accounts.held_bytes == held
+
+
 def test_an_address_gets_wills_and_sessions_until_it_holds_as_much_as_is_free(play_v5: Any) -> None:
     play_v5(TWO, quota=Quota(memory_bytes_max=100_000))
     will = Will("w", bytes(30_000), properties={Property.WILL_DELAY_INTERVAL: 60})

@@ -70,6 +70,10 @@ class FilterQuota:
         size = _memory_of(request, weight) if not is_known else 0 if weight is None else weight.held_bytes
         return self.memory_accounts.admits(session.account, size, HeldKind.SUBSCRIPTIONS, now)
 
+    def withdraw_memory(self, session: Session, request: SubscriptionRequest, weight: FilterCost | None) -> None:
+        """*request*, a new one whose memory was admitted, is refused for another reason."""
+        self.memory_accounts.withdraw(session.account, _memory_of(request, weight), HeldKind.SUBSCRIPTIONS)
+
     def restores_memory(self, session: Session, request: SubscriptionRequest, weight: FilterCost | None) -> bool:
         """Whether there is room for *request*, which a journal had."""
         size = _memory_of(request, weight)

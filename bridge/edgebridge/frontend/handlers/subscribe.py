@@ -248,6 +248,7 @@ class SubscribeHandler:
             work += TEST_WORK * weight.tests
         [effect] = self._node.handle(_subscribe_event(session, option, request, identifier), now)
         if isinstance(effect, SubscriptionRefusal):
+            self.filter_quota.withdraw_memory(session, request, weight)
             self.refused["shared_groups" if effect.is_for_group else "subscriptions"] += 1
             return _SubscribeResult(ReasonCode.QUOTA_EXCEEDED, work, effect.reason)
         assert isinstance(effect, SubscriptionGrant)
