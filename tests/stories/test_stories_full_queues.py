@@ -77,7 +77,8 @@ def test_a_full_queue_may_refuse_the_publisher(keep_v5: Any, play_v5: Any) -> No
     alice cut
     bob > CONNECT                           bob < CONNACK
     bob > PUBLISH t/1 qos=1 "one"           bob < PUBACK                carol < PUBLISH t/1 "one"
-    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97
+    bob > PUBLISH t/2 qos=1 "two"           bob < PUBACK reason=0x97 why~"a reader's queue is full"
+    bob > PUBLISH t/3 qos=2 "more"          bob < PUBREC reason=0x97 why~"a reader's queue is full"
     bob > PUBLISH u/2 qos=1 "three"         bob < PUBACK
     """,
         FrontendOptions(queue_messages_max=1, queue_full=OverflowPolicy.REFUSE),

@@ -26,9 +26,8 @@ from edgebroker.cli.init.template import memory_max_mib
 from edgelab.bench.abuse.attack import Attack
 from edgelab.bench.abuse.attacker import ATTACKS
 from edgelab.bench.abuse.memory_attacks import MEMORY_ATTACKS
-from edgelab.bench.abuse.newcomer import SOURCE
 from edgelab.bench.abuse.report import NEWCOMER_S_MAX
-from edgelab.bench.abuse.share_attacks import SHARE_ATTACKS
+from edgelab.bench.abuse.share_attacks import NEWCOMER_ADDRESS, SHARE_ATTACKS
 from edgelab.bench.abuse.trial import ANSWER_S, MIB, HelperFailed, helper, memory
 from edgelab.bench.client import HOST
 from edgelab.bench.subjects import edgebroker
@@ -164,7 +163,7 @@ def _attack(
     port, http_port = ports
     words = ["users"] if Path(folder, "users").exists() else []
     with (
-        helper(cores.generator, "wellbehaved", str(port), SOURCE) as calm,
+        helper(cores.generator, "wellbehaved", str(port), NEWCOMER_ADDRESS) as calm,
         helper(cores.generator, "attacker", str(port), outcome.name, str(scale), folder) as hostile,
         helper(cores.generator, "newcomer", str(port), *words) as newcomer,
     ):
@@ -199,8 +198,8 @@ def endurance_table(outcomes: Sequence[EnduranceOutcome], about: Mapping[str, An
     cap = max((outcome.cap_mib for outcome in outcomes), default=0)
     lines = [
         f"edgebroker {about['version']}; {about['seconds']:g} s of each attack, memory at most {cap} MiB, a newcomer"
-        f" from {SOURCE} in within {NEWCOMER_S_MAX:g} s, {RATE:g} messages/s from there with {SHARE_MIN:.0%} in time"
-        f" and a p99 of {P99_MS_MAX:g} ms, then kill -9 and a restart within {RESTART_S_MAX:g} s",
+        f" from {NEWCOMER_ADDRESS} in within {NEWCOMER_S_MAX:g} s, {RATE:g} messages/s from there with {SHARE_MIN:.0%}"
+        f" in time and a p99 of {P99_MS_MAX:g} ms, then kill -9 and a restart within {RESTART_S_MAX:g} s",
         ", ".join(f"{name} {value}" for name, value in about["machine"].items()),
         "",
         f"{'attack':<18} {'done':>9} {'RSS MiB':>10} {'peak':>5} {'counted':>7} {'newcomer':>15} {'in time':>8}"

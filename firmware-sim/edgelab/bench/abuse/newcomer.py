@@ -15,11 +15,11 @@ import time
 from typing import Final
 
 from edgelab.bench import packets
-from edgelab.bench.abuse.share_attacks import PASSWORD, connect, user_name
+from edgelab.bench.abuse.share_attacks import NEWCOMER_ADDRESS, PASSWORD, connect, user_name
 from edgelab.bench.client import HOST
 
-SOURCE: Final = "127.0.0.2"
 INTERVAL_S: Final = 0.1
+"""Between two tries."""
 PATIENCE_S: Final = 5.0
 
 
@@ -27,7 +27,7 @@ def try_once(port: int, greeting: bytes) -> tuple[bool, float]:
     """Connect once. Whether that was accepted, and how long it took, in seconds."""
     began = time.monotonic()
     try:
-        with socket.create_connection((HOST, port), PATIENCE_S, (SOURCE, 0)) as line:
+        with socket.create_connection((HOST, port), PATIENCE_S, (NEWCOMER_ADDRESS, 0)) as line:
             line.sendall(greeting)
             is_in = line.recv(4) == packets.CONNACK_ACCEPTED
             line.sendall(packets.DISCONNECT)

@@ -21,6 +21,8 @@ from edgelab.bench.trial import free_port
 USERS: Final = 60
 """Each has its password checked once: a second time it would be known."""
 PASSWORD: Final = "correct horse"
+NEWCOMER_ADDRESS: Final = "127.0.0.2"
+"""Where others come from: attacks come from 127.0.0.1, or from addresses of their own."""
 MEMORY_BYTES_MAX: Final = 64 << 20
 UNHURRIED: Final = "[quota]\nconnects_per_s = 0\nconnects_per_address_per_s = 0\n"
 """What is attacked is not the rate of connections, which would be the first bound that is met."""
