@@ -57,7 +57,8 @@ def test_what_waits_for_too_long_is_dropped_and_a_restart_does_not_make_it_young
     world.power_here()
     world.quiet(10)
     assert arrived(world) == ["a 3", "b 1"]
-    assert world.memory.described(world.simulation.now) == {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": {}}
+    empty = {"messages": 0, "bytes": 0, "paged": 0, "paged_bytes": 0, "oldest_s": None, "dropped": {}}
+    assert world.memory.described(world.simulation.now) == empty
 
 
 def test_nothing_too_old_is_sent_even_before_the_queue_was_looked_at() -> None:

@@ -26,7 +26,7 @@ def row_of(out: BridgeCounters, **dropped: int) -> dict[str, Any]:
         "sent_again": 0,
         "waiting": 0,
         "waiting_bytes": 0,
-        "spool": {"messages": 0, "bytes": 0, "oldest_s": None, "dropped": dropped},
+        "spool": {"messages": 0, "bytes": 0, "paged_bytes": 0, "oldest_s": None, "dropped": dropped},
         "toll": {**shaper, "schedule": []},
         "out": out.described(),
         "in": BridgeCounters().described(),
