@@ -127,14 +127,18 @@ def recover_with_pages(folder: Path) -> tuple[JournalFiles, RecoveryReport, dict
 
         files, report = recover_unlocked(folder, make_apply)
         states[-1].finish()
-        pages = [page for session in states[-1].sessions.values() for page in session.pages.values()]
-        damaged = [text for page in pages if (text := page_failure(files, report.store, page.number, page.count))]
+        counts = {page.number: page.count for one in states[-1].sessions.values() for page in one.pages.values()}
+        file_bytes = sum([page.file_bytes for one in states[-1].sessions.values() for page in one.pages.values()])
+        for link in states[-1].links.links.values():
+            counts |= {page.number: page.count for page in link.pages.values()}
+            file_bytes += sum([page.file_bytes for page in link.pages.values()])
+        damaged = [text for page in counts if (text := page_failure(files, report.store, page, counts[page]))]
         if not damaged or files.owner() is None or attempts_left == 1:
             break
     totals = {
-        "pages": len(pages),
-        "paged_messages": sum([page.count for page in pages]),
-        "paged_bytes": sum([page.file_bytes for page in pages]),
+        "pages": len(counts),
+        "paged_messages": sum(counts.values()),
+        "paged_bytes": file_bytes,
         "damaged_pages": damaged,
     }
     return files, report, totals
@@ -315,16 +319,17 @@ def show(folder: Path, first: int, kind: str | None, limit: int | None, as_json:
 
 
 class RecordText:
-    """Describes records in the words of their owner, the session journal; others by their number and bytes."""
+    """Describes records of sessions and of pages of links by name; others by their number and bytes."""
 
     def __init__(self) -> None:
-        from edgebridge.session.journal.dump import describe
+        from edgebridge.session.journal.dump import LINK_PAGE_KINDS, describe
         from edgebridge.session.journal.session_records import (
             SessionRecordKind,
         )  # only the command line may import both packages
 
         self._describe = describe
         self._numbers = {kind.name.lower(): int(kind) for kind in SessionRecordKind}
+        self._numbers |= {f"link_{kind.name.lower()}": int(kind) for kind in LINK_PAGE_KINDS}
 
     def of(self, lsn: int, record: bytes) -> dict[str, Any]:
         """Returns the fields of the record *lsn*."""

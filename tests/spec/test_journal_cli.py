@@ -9,9 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli.journal import command
+from edgebroker.overlay.link.backlog import PageRow, encode_rows
+from edgebroker.overlay.link.class_queue import LinkPage
+from edgebroker.overlay.link.journal_records import paged_record
 from edgebroker.runtime.journal.store import JournalWorker
 from edgebroker.runtime.journal.wear import WEAR_FILE
 from edgebroker.storage.journal.options import JournalOptions
+from edgebroker.storage.journal.page_files import encode_page, page_name
 
 SMALL = JournalOptions(segment_bytes=64 * 1024, snapshot_min_bytes=64 * 1024)
 RECORDS = [b"\xf0first", b"\xf1second", b"\xf0third"]  # kinds that mean nothing to anybody
@@ -228,3 +232,23 @@ def test_nothing_is_acknowledged_where_there_is_no_journal(tmp_path: Path) -> No
     result = run("acknowledge", tmp_path)
     assert (result.exit_code, "there is no journal" in result.stderr) == (2, True)
     assert run("acknowledge", tmp_path / "missing").stderr == f"{tmp_path / 'missing'}: there is no such folder\n"
+
+
+def test_pages_of_links_are_checked_and_told(tmp_path: Path) -> None:
+    worker = written(tmp_path / "journal")
+    page = LinkPage(7, 100, 109, 10, 640)
+    data = encode_page(worker.journal.store, 7, encode_rows([PageRow(100, 0, None, b"")]))
+    page.file_bytes, page.written_at, page.flows = len(data), 1, b"\0\1"
+    worker.journal.append(paged_record("gw-yard", page, 0), 0)
+    assert worker.run_due(30_000_000) == ""
+    worker.close(40_000_000)
+    path = tmp_path / "journal" / page_name(7)
+    path.write_bytes(data)
+    result = run("check", tmp_path)
+    assert (result.exit_code, "1 parts of queues, with 10 messages" in result.output) == (0, True)
+    [line] = [line for line in run("show", tmp_path).output.splitlines() if "link_paged" in line]
+    assert "peer=gw-yard page=7 first=100 last=109 count=10" in line
+    assert run("show", tmp_path, "--kind", "link_paged").output.splitlines() == [line]
+    path.unlink()
+    result = run("check", tmp_path)
+    assert (result.exit_code, "lost are 10 messages of a queue" in result.output) == (1, True)

@@ -375,6 +375,8 @@ class Frontend:
             if session.replays is not None:
                 self.subscribe_handler.replay.paged_in(session)
             self.delivery.release(session, now)
+        if self.federation is not None:
+            self.federation.page_work_done(now)
         if self.options.queued_bytes_max is None:
             self.connect_handler.queued.bytes_max = max(QUEUED_BYTES_LEAST, self.pager.bytes_max)
 

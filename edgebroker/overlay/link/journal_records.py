@@ -15,7 +15,10 @@ from typing import Any, Final, TypeAlias
 from edgebroker.cbor import ARRAY, BYTES, NULL, UNSIGNED, CborReader, encode_cbor, encode_text, head
 from edgebroker.dataclasses import dataclass
 from edgebroker.header import LAYOUT, EventHeader
+from edgebroker.instants import NEVER
 from edgebroker.interest import Interest
+from edgebroker.overlay.link.backlog import PageRow, decode_rows
+from edgebroker.overlay.link.class_queue import LinkPage
 from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.messages import alone, interest_values, link_cbor, read_alone, read_interest
 from edgebroker.overlay.messages import Forward
@@ -51,6 +54,15 @@ class LinkRecordKind(IntEnum):
     """[publisher, sequence]: that event was delivered."""
     INTERESTS = 0x2A
     """[neighbour, new interests, withdrawn interests]"""
+    PAGED = 0x2B
+    """[peer, page, first number, last number, messages, bytes of their topics and payloads, bytes of the file, stored
+    clock from which expiry in the file counts, stored clock at which the last message expires or null, flows]: the
+    entries of BACKLOG with these numbers are in a page file.
+    """
+    UNPAGED = 0x2C
+    """[peer, page, stored clock from which expiry counts, content]: the messages of a page wait in memory again, as the
+    content of its file says; if that is empty, they were given up.
+    """
 
 
 _SERVICES: Final = {int(service): service for service in SHARED}
@@ -117,6 +129,39 @@ def interests_record(peer: str, announce: Iterable[Interest], withdraw: Iterable
     )
 
 
+def paged_record(peer: str, page: LinkPage, clock: int) -> bytes:
+    """Return the record that names the file of *page*; *clock* is what to add to an instant for the stored clock."""
+    numbers = [page.number, page.first, page.last, page.count, page.held_bytes, page.file_bytes]
+    expires_at = None if page.expires_at is None else page.expires_at + clock
+    return _record(LinkRecordKind.PAGED, [peer, *numbers, page.written_at + clock, expires_at, page.flows])
+
+
+def unpaged_record(peer: str, page: int, written_at: int, content: bytes) -> bytes:
+    """Return the record that page file *page* is not needed any more; *content* is what it contains, or empty."""
+    return _record(LinkRecordKind.UNPAGED, [peer, page, written_at, content])
+
+
+def describe_page_record(record: bytes) -> dict[str, Any] | None:
+    """Return what PAGED or UNPAGED says, by name; None for other records, and for one that is not understood."""
+    if record[0] not in (LinkRecordKind.PAGED, LinkRecordKind.UNPAGED):
+        return None
+    try:
+        values = CborReader(record[1:], _CBOR).item()
+        if type(values) is not list or not _is_fit(values, _KINDS[record[0]][0]):
+            return None
+        if record[0] == LinkRecordKind.UNPAGED:
+            peer, page, _, content = values
+            return {"kind": "link_unpaged", "peer": peer, "page": page, "messages": len(_page_rows(content))}
+    except FrameBroken:
+        return None
+    names = ("peer", "page", "first", "last", "count", "held_bytes", "file_bytes", "written_at", "expires_at")
+    return {"kind": "link_paged", **dict(zip(names, values[:-1], strict=True)), "flows": len(values[-1]) // 2}
+
+
+def _page_rows(content: bytes) -> list[PageRow]:
+    return decode_rows(content) if content else []
+
+
 @dataclass(slots=True)
 class StoredLink:
     """The state of the link to one peer in the journal."""
@@ -128,6 +173,8 @@ class StoredLink:
     settled: dict[TrafficClass, int] = field(default_factory=dict)
     """Class -> no message up to this number waits."""
     store: bytes = b""
+    pages: dict[int, LinkPage] = field(default_factory=dict)
+    """Page number -> the page, a part of BACKLOG; its instants are those of the stored clock."""
     received: dict[TrafficClass, int] = field(default_factory=dict)
     reserved: int = 0
     day: int = 0
@@ -149,6 +196,8 @@ class StoredLinks:
         """Identity -> an event in the reorder buffer, as in `held_record`."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> the interests that it announced."""
+        self.last_page = 0
+        """The highest number of a page that any record knows."""
         self.is_damaged = False
         """Whether records are missing, which may have reserved numbers."""
         self.misunderstood = 0
@@ -187,6 +236,9 @@ class StoredLinks:
                 for number, (at, item) in entries.items():
                     if at is not None:
                         entries[number] = (at + by, item)
+            for page in link.pages.values():
+                page.written_at += by
+                page.expires_at = None if page.expires_at is None else page.expires_at + by
         for eid, (event, is_entry, at) in self.held.items():
             if at is not None:
                 self.held[eid] = (event, is_entry, at + by)
@@ -208,8 +260,36 @@ class StoredLinks:
         if entries := link.entries.get(service):
             for number in [*takewhile(upto.__ge__, entries)]:
                 del entries[number]
+        if service is TrafficClass.BACKLOG and link.pages and next(iter(link.pages.values())).last <= upto:
+            link.pages = {number: page for number, page in link.pages.items() if page.last > upto}
         link.settled[service] = max(upto, link.settled.get(service, 0))
         link.last[service] = max(upto, link.last.get(service, 0))
+
+    def _paged(self, peer: str, number: int, first: int, last: int, count: int, *rest: Any) -> None:
+        held_bytes, file_bytes, written_at, expires_at, flows = rest
+        if not 0 < count <= last - first + 1 or len(flows) % 2 or max(number, written_at, expires_at or 0) >= NEVER:
+            raise FrameBroken("a page that no gateway writes")
+        page = LinkPage(number, first, last, count, held_bytes)
+        page.file_bytes, page.written_at, page.expires_at, page.flows = file_bytes, written_at, expires_at, flows
+        link = self._link(peer)
+        entries = link.entries.get(TrafficClass.BACKLOG, {})
+        for entry in range(first, last + 1) if last - first < len(entries) else [*entries]:
+            if first <= entry <= last:
+                entries.pop(entry, None)
+        if last > link.settled.get(TrafficClass.BACKLOG, 0):
+            link.pages[number] = page
+        link.last[TrafficClass.BACKLOG] = max(last, link.last.get(TrafficClass.BACKLOG, 0))
+        self.last_page = max(self.last_page, number)
+
+    def _unpaged(self, peer: str, number: int, written_at: int, content: bytes) -> None:
+        rows = _page_rows(content)
+        if max(number, written_at) >= NEVER:
+            raise FrameBroken("a page that no gateway has")
+        self._link(peer).pages.pop(number, None)
+        self.last_page = max(self.last_page, number)
+        for row in rows:
+            expires_at = None if row.expires_in is None else written_at + row.expires_in
+            self._entry(peer, TrafficClass.BACKLOG, row.number, expires_at, row.item)
 
     def _received(self, peer: str, store: bytes, upto: dict[Any, Any]) -> None:
         received = {}
@@ -301,6 +381,13 @@ _KINDS: Final[dict[int, _KindSpec]] = dict(
         _spec(LinkRecordKind.HELD, StoredLinks._held, (bool, int, bytes), (bool, _NONE, bytes)),
         _spec(LinkRecordKind.DELIVERED, StoredLinks._delivered, (int, int)),
         _spec(LinkRecordKind.INTERESTS, StoredLinks._interests, (str, list, list)),
+        _spec(
+            LinkRecordKind.PAGED,
+            StoredLinks._paged,
+            (str, *[int] * 7, int, bytes),
+            (str, *[int] * 7, _NONE, bytes),
+        ),
+        _spec(LinkRecordKind.UNPAGED, StoredLinks._unpaged, (str, int, int, bytes)),
     )
 )
 """First byte -> the types of the values, and the method that applies them. Checking one kind after the other, and each

@@ -204,6 +204,11 @@ class Link:
         if may_ack or self.outbox.waiting_bytes:
             self._send_after(self._sent_at if self.outbox.waiting_bytes else now, now)
 
+    def paged_in(self, now: Instant) -> None:
+        """Send soon: messages that were on the disk may be in memory again."""
+        if self.outbox.waiting_bytes:
+            self._send_after(now, now)
+
     def set_clock(self, clock: int) -> None:
         """Change the stored clock: *clock* is the difference to instants from now on."""
         self._clock = self.outbox.clock = self.budget.clock = clock

@@ -16,57 +16,44 @@ reservation is on disk, and a new run begins behind all reserved numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
-from edgebroker.limits import KIB, MIB
+from edgebroker.limits import KIB, MIB, QUEUE_BYTES_MAX, QUEUE_MESSAGES_MAX
 from edgebroker.log_schema import Cause, Fate
-from edgebroker.overlay.link.class_queue import ClassQueue, QueuedMessage, event_of, events_of, messages_in
-from edgebroker.overlay.link.codec.errors import FrameBroken
+from edgebroker.overlay.link.backlog import (
+    BacklogFlows,
+    PageRow,
+    encode_rows,
+    flow_key,
+    page_flows,
+    read_entry,
+)
+from edgebroker.overlay.link.class_queue import (
+    ClassQueue,
+    LinkPage,
+    QueuedMessage,
+    event_of,
+    events_of,
+    messages_in,
+)
 from edgebroker.overlay.link.codec.events import AloneWriter, FlowWriter
 from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
-from edgebroker.overlay.link.codec.messages import alone, body, read_alone
-from edgebroker.overlay.link.journal_records import StoredLink, entry_record, reserved_record, settled_record
+from edgebroker.overlay.link.codec.messages import alone, body
+from edgebroker.overlay.link.journal_records import (
+    StoredLink,
+    entry_record,
+    paged_record,
+    reserved_record,
+    settled_record,
+    unpaged_record,
+)
 from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
-
-FlowKey = tuple[str, str]
-"""Publisher and topic."""
-
-
-def flow_key(event: Forward) -> FlowKey:
-    """Return the flow of *event*."""
-    return event.client, event.topic
-
-
-class BacklogFlows:
-    """The flows of one link with events in the BACKLOG."""
-
-    __slots__ = ("counts",)
-
-    def __init__(self) -> None:
-        self.counts: dict[FlowKey, int] = {}
-        """Flow -> its events in the BACKLOG: waiting, partly sent, or not acknowledged."""
-
-    def add(self, entry: QueuedMessage) -> None:
-        """Count *entry*, which enters the BACKLOG."""
-        event = entry.message.first if isinstance(entry.message, EventSeries) else event_of(entry.message)
-        if event is not None:
-            entry.flow = flow = flow_key(event)
-            self.counts[flow] = self.counts.get(flow, 0) + 1
-
-    def leave(self, entry: QueuedMessage) -> None:
-        """Stop counting *entry*, of any class, which is acknowledged, or sent or dropped if it has no number."""
-        flow = entry.flow
-        if flow is not None:
-            entry.flow = None
-            self.counts[flow] -= 1
-            if not self.counts[flow]:
-                del self.counts[flow]
-
 
 SERIES_BYTES: Final = 4 * KIB
 """The payload bytes of a series in one item: an item's overhead is small for this size, and a frame of 15 KiB grows
@@ -86,10 +73,12 @@ class LinkStorage(Protocol):
 class OutboxBounds:
     """The limits of one link's outbox."""
 
-    messages: int = 100_000
-    """Events, waiting and unacknowledged: three hours of 10 messages a second."""
-    bytes: int = 64 * MIB
-    """The memory of these events, in bytes."""
+    messages: int = QUEUE_MESSAGES_MAX
+    """Events, waiting and unacknowledged. The middle of a long BACKLOG is on the disk."""
+    memory_messages: int = 100_000
+    """The same without a journal: three hours of 10 messages a second."""
+    bytes: int = QUEUE_BYTES_MAX
+    """The memory of these events, and the topics and payloads of those that are on the disk alone."""
     live_bytes: int = 1 * MIB
     """The memory of messages waiting in LIVE. Beyond it numbered events go to the BACKLOG, others are dropped."""
     bare_bytes: int = 1 * MIB
@@ -123,6 +112,7 @@ class LinkOutbox:
     def __init__(self, peer: str, bounds: OutboxBounds, storage: LinkStorage | None) -> None:
         self.peer = peer
         self.queues = {service: ClassQueue() for service in TrafficClass}
+        self.backlog = self.queues[TrafficClass.BACKLOG]
         self._events = [queue for service, queue in self.queues.items() if service is not TrafficClass.CONTROL]
         self.clock = 0
         """The difference between the stored clock and instants."""
@@ -139,6 +129,7 @@ class LinkOutbox:
         self.dropped: dict[Cause, int] = {}
         """Cause -> total number of dropped messages."""
         self._bounds = bounds
+        self._messages_max = min(bounds.messages, bounds.memory_messages) if storage is None else bounds.messages
         self._storage = storage
         self._alone = AloneWriter()
         self._backlog_flows = BacklogFlows()
@@ -162,7 +153,10 @@ class LinkOutbox:
         if event is None:
             return self._enqueue_other(message, service)
         expires_at = None if event.expires_in_ms is None else now + event.expires_in_ms * 1_000
-        if service is TrafficClass.LIVE and (not self.is_open or flow_key(event) in self._backlog_flows.counts):
+        flows = self._backlog_flows
+        if service is TrafficClass.LIVE and (
+            not self.is_open or flow_key(event) in flows.counts or (flows.paged and flows.is_paged(event))
+        ):
             service = TrafficClass.BACKLOG
         queue = self.queues[service]
         if event.qos == 0:
@@ -204,7 +198,10 @@ class LinkOutbox:
 
     def _enqueue_series(self, series: EventSeries, service: TrafficClass) -> Cause:
         """Accept as many events of the series as fit; the others are added to `drops` too."""
-        if service is TrafficClass.LIVE and (not self.is_open or flow_key(series.first) in self._backlog_flows.counts):
+        flows, event = self._backlog_flows, series.first
+        if service is TrafficClass.LIVE and (
+            not self.is_open or flow_key(event) in flows.counts or (flows.paged and flows.is_paged(event))
+        ):
             service = TrafficClass.BACKLOG
         causes = [self._enqueue_bare(QueuedMessage(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
         return causes[-1]
@@ -227,30 +224,30 @@ class LinkOutbox:
 
         The last sixteenth is reserved for events of other gateways, which have been acknowledged to their publishers.
         """
-        bounds = self._bounds
+        most, bounds = self._messages_max, self._bounds
         messages, octets = self._use()
-        return messages < bounds.messages - bounds.messages // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
+        return messages < most - most // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
 
     def update_backpressure(self) -> None:
         """End backpressure if the outbox has room again."""
         messages, size = self._use()
-        self.has_backpressure = 4 * messages >= 3 * self._bounds.messages or 4 * size >= 3 * self._bounds.bytes
+        self.has_backpressure = 4 * messages >= 3 * self._messages_max or 4 * size >= 3 * self._bounds.bytes
 
     def _is_full(self, more: int) -> bool:
         """Return whether *more* bytes would exceed the limits; begins backpressure if it is nearly so."""
         messages, size = self._use()
         size += more
-        if not self.has_backpressure and (
-            8 * messages >= 7 * self._bounds.messages or 8 * size >= 7 * self._bounds.bytes
-        ):
+        if not self.has_backpressure and (8 * messages >= 7 * self._messages_max or 8 * size >= 7 * self._bounds.bytes):
             self.has_backpressure = True
-        return messages >= self._bounds.messages or size > self._bounds.bytes
+        return messages >= self._messages_max or size > self._bounds.bytes
 
     def _use(self) -> tuple[int, int]:  # events, waiting and unacknowledged, and their bytes
         messages = size = 0
         for queue in self._events:
             messages += len(queue.waiting) + len(queue.unacked)
             size += queue.bytes
+        if self.backlog.pages:
+            messages += self.backlog.paged + len(self.backlog.tail)
         return messages, size
 
     def _push(self, entry: QueuedMessage, service: TrafficClass) -> None:
@@ -367,28 +364,15 @@ class LinkOutbox:
     def _clear_others(self) -> None:
         """Remove all messages that are not events; they are meaningless for a peer that lost its state."""
         for queue in self.queues.values():
-            waiting = queue.clear()
-            for entry in waiting:
-                if entry.is_event:
-                    queue.push(entry)
-                    queue.entered -= entry.count
-                    queue.left -= entry.count
+            queue.remove_others()
 
     def refuse(self, services: Iterable[TrafficClass], cause: Cause) -> None:
         """Drop messages of *services* that wait without a number, because they cannot be sent for a long time."""
         for service in services:
             queue = self.queues[service]
             if self._bare[service]:
-                bare = [entry for entry in queue.waiting if not entry.number]
-                kept = [entry for entry in queue.waiting if entry.number]
-                queue.left += sum(entry.count for entry in bare)
-                queue.waiting.clear()
-                queue.waiting.extend(kept)
-                size = sum(entry.size for entry in bare)
-                queue.waiting_bytes -= size
-                queue.bytes -= size
                 self._bare[service] = 0
-                self._drop_bare(bare, cause)
+                self._drop_bare(queue.take_bare(), cause)
 
     def _drop_bare(self, entries: list[QueuedMessage], cause: Cause) -> None:
         for entry in entries:
@@ -411,22 +395,24 @@ class LinkOutbox:
     def restore(self, stored: StoredLink) -> int:
         """Restore the state of an earlier run; `clock` must be set. Returns how many entries could not be decoded."""
         broken = 0
+        settled = stored.settled.get(TrafficClass.BACKLOG, 0)
+        pages = deque(
+            sorted([page for page in stored.pages.values() if page.last > settled], key=lambda page: page.first)
+        )
         for service, entries in stored.entries.items():
             settled = stored.settled.get(service, 0)
             for number, (expires_at, item) in sorted(entries.items()):
                 if number <= settled:  # a snapshot repeated it before it was settled
                     continue
-                try:
-                    message, _ = read_alone(item)
-                    event = event_of(message)
-                except FrameBroken:
-                    event = None
-                if event is None or event.qos == 0:
+                while service is TrafficClass.BACKLOG and pages and pages[0].first < number:
+                    self._restore_page(pages.popleft())
+                entry = read_entry(number, None if expires_at is None else expires_at - self.clock, item)
+                if entry is None:
                     broken += 1
-                    continue
-                self._push(
-                    QueuedMessage(message, number, None if expires_at is None else expires_at - self.clock), service
-                )
+                else:
+                    self._push(entry, service)
+        for page in pages:
+            self._restore_page(page)
         self._requested = max(stored.reserved, *stored.last.values(), 0)
         if self._storage is not None:
             self._reserved = self._requested
@@ -435,9 +421,15 @@ class LinkOutbox:
         self._is_full(0)
         return broken
 
+    def _restore_page(self, page: LinkPage) -> None:
+        page.written_at -= self.clock
+        page.expires_at = None if page.expires_at is None else page.expires_at - self.clock
+        self.backlog.restore_page(page)
+        self._backlog_flows.add_page(page)
+
     def events(self) -> list[Forward]:
-        """Return the events that wait or are not acknowledged."""
-        entries = [entry for queue in self.queues.values() for entry in (*queue.unacked, *queue.waiting)]
+        """Return the events in memory that wait or are not acknowledged."""
+        entries = [entry for queue in self.queues.values() for entry in queue.in_memory()]
         return [event for entry in entries for event in events_of(entry.message)]
 
     def records(self) -> Iterable[bytes]:
@@ -449,14 +441,90 @@ class LinkOutbox:
         if reserved:
             yield reserved_record(self.peer, reserved)
         for service, queue in self.queues.items():
-            entries = (*queue.unacked, *queue.waiting)
-            numbered = [entry for entry in entries if entry.number and event_of(entry.message)]
             last = queue.next_number - 1
-            if service is not TrafficClass.CONTROL and last:
-                yield settled_record(self.peer, service, numbered[0].number - 1 if numbered else last)
-                for entry in numbered:
+            if service is TrafficClass.CONTROL or not last:
+                continue
+            numbered = [entry for entry in queue.in_memory() if entry.number and event_of(entry.message)]
+            pages = [page for page in queue.pages if page.entries is None]
+            firsts = [*(entry.number for entry in numbered[:1]), *(page.first for page in pages[:1])]
+            yield settled_record(self.peer, service, min(firsts) - 1 if firsts else last)
+            for entry in numbered:
+                if entry.number:  # else it was moved to a page meanwhile, of which another record tells
                     at = None if entry.expires_at is None else entry.expires_at + self.clock
                     yield entry_record(self.peer, service, entry.number, at, alone(entry.message, service))
+            for page in pages:
+                if not page.is_gone:
+                    yield paged_record(self.peer, page, self.clock)
+
+    # -- pages ----------------------------------------------------------------------------------------------------
+
+    def page_content(self, page: LinkPage, accounts: Sequence[int], now: Instant) -> bytes:
+        """Return what to write for *page*; *accounts*: the numbers of its messages in the accounts, none if they have
+        none.
+        """
+        rows = []
+        page.written_at = now
+        page.flows = page_flows(page.entries or ())
+        for at, entry in enumerate(page.entries or ()):
+            message, service = entry.message, TrafficClass.BACKLOG
+            item = self._alone.write(message, service) if isinstance(message, Forward) else alone(message, service)
+            expires_in = None if entry.expires_at is None else max(0, entry.expires_at - now)
+            rows.append(PageRow(entry.number, accounts[at] if accounts else 0, expires_in, item))
+        return encode_rows(rows)
+
+    def page_written(self, page: LinkPage) -> list[Message]:
+        """Handle that *page* is on the disk: memory is rid of its messages. Returns them."""
+        entries = page.entries or []
+        if self._storage is not None:
+            self._storage.append(paged_record(self.peer, page, self.clock), waits=False)
+        for entry in entries:
+            self._backlog_flows.leave(entry)
+            entry.number = 0  # a snapshot under way passes over it
+        self._backlog_flows.add_page(page)
+        self.backlog.page_written(page)
+        return [entry.message for entry in entries]
+
+    def page_in(self, page: LinkPage, entries: list[QueuedMessage], content: bytes) -> int:
+        """Let the *entries* of *page*, the first one, wait in memory again. Returns the record that says so."""
+        lsn = 0
+        if self._storage is not None:
+            record = unpaged_record(self.peer, page.number, page.written_at + self.clock, content)
+            lsn = self._storage.append(record, waits=False)
+        self._backlog_flows.remove_page(page)
+        for entry in entries:
+            self._backlog_flows.add(entry)
+        self.keep_in_memory(entries)
+        return lsn
+
+    def keep_in_memory(self, entries: list[QueuedMessage]) -> None:
+        """Let *entries*, those of the first page, wait in memory, where they may have been all the time."""
+        self.backlog.page_in(entries)
+        self._forget_acked()
+
+    def drop_page(self, page: LinkPage, entries: list[QueuedMessage], cause: Cause = Cause.NONE) -> int:
+        """Drop *page*, of which *entries* could be read: they have expired, or *cause* says why. Returns the record
+        that says so.
+        """
+        lsn = 0
+        if self._storage is not None:
+            lsn = self._storage.append(unpaged_record(self.peer, page.number, 0, b""), waits=False)
+        self._backlog_flows.remove_page(page)
+        self.backlog.give_up(page)
+        upto = self.backlog.acked_upto
+        self.delivered += [entry.message for entry in entries if entry.number <= upto]
+        expired = tuple(entry.message for entry in entries if entry.number > upto)
+        if expired:
+            self.drops.append(DroppedMessages(expired, Cause.NONE, Fate.EXPIRED))
+        if cause is not Cause.NONE:
+            self.dropped[cause] = self.dropped.get(cause, 0) + page.count
+        self._forget_acked()
+        return lsn
+
+    def _forget_acked(self) -> None:
+        """Remove what the peer acknowledged before it was in memory again."""
+        waiting, upto = self.backlog.waiting, self.backlog.acked_upto
+        if waiting and 0 < waiting[0].number <= upto:
+            self.acked(TrafficClass.BACKLOG, upto)
 
 
 FRAME_BYTES: Final = 15 * KIB

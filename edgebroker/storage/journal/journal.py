@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration, Instant
-from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, KIB, MIB
+from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, KIB, MIB, QUEUED_BYTES_LEAST
 from edgebroker.storage.journal.format import (
     CLEAN,
     FRAMES_AT,
@@ -104,6 +104,8 @@ class SnapshotPolicy:
         return is_much and segments_bytes > self._least_bytes
 
 
+PAGES_DISK_SHARE: Final = 4
+"""All pages together take a quarter of the disk at most: the journal, the delivery log and others need it too."""
 PLENTY: Final = 1 << 60
 """The space that is assumed when the runtime reports none."""
 SHORT_SEGMENTS: Final = 3
@@ -328,6 +330,13 @@ class Journal:
         return self.lsn
 
     # -- the disk -------------------------------------------------------------------------------------------------
+
+    @property
+    def page_bytes_max(self) -> int:
+        """What all pages may take on the disk: a quarter of what is free without them."""
+        if self.space.disk_bytes is None:
+            return QUEUED_BYTES_LEAST
+        return (self.space.disk_bytes + self.pages.bytes) // PAGES_DISK_SHARE
 
     @property
     def is_busy(self) -> bool:

@@ -1,9 +1,9 @@
 """The page files of a journal: parts of long queues, written once, outside the segments and the snapshots.
 
-A page is what its owner took out of memory. Its file is written and synced before any record of the
-journal names it, and it is removed only after the record that no longer needs it is on the disk. So a crash leaves
-files that nothing names, which the next run removes, and never a name without a file. docs/journal.md describes the
-bytes of a page file.
+A page is what its owner took out of memory: a part of a session's queue, or of the outbox of a link to another gateway.
+Its file is written and synced before any record of the journal names it, and it is removed only after the record that
+no longer needs it is on the disk. So a crash leaves files that nothing names, which the next run removes, and never a
+name without a file. docs/journal.md describes the bytes of a page file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import deque
+from enum import IntEnum
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
@@ -77,6 +78,13 @@ def decode_page(store: bytes, number: int, data: bytes) -> bytes:
     return content
 
 
+class PageOwner(IntEnum):
+    """Whose queue a page is a part of."""
+
+    SESSION = 0
+    LINK = 1
+
+
 @dataclass(frozen=True, slots=True)
 class PageOutcome:
     """The end of a write or a read of a page."""
@@ -99,16 +107,17 @@ class PageFiles:
         """Page number -> bytes of its file, as the runtime found them before the first work of this run."""
         self.bytes = 0
         """The size of all page files that are named, or will be."""
-        self.outcomes: list[PageOutcome] = []
-        """Ended reads and writes. The owner takes them after each work."""
+        self.last_number = 0
+        """The number of the last page of all owners."""
         self.damage: list[str] = []
         """Damaged pages, in words for the operator. The runtime takes them."""
         self._store = store
-        self._reads: deque[int] = deque()
-        self._writes: deque[tuple[int, bytes]] = deque()
+        self._outcomes: dict[PageOwner, list[PageOutcome]] = {owner: [] for owner in PageOwner}
+        self._reads: deque[tuple[PageOwner, int]] = deque()
+        self._writes: deque[tuple[PageOwner, int, bytes]] = deque()
         self._removals: deque[tuple[int, Operation]] = deque()  # the LSN that must be durable before, and what to do
-        self._reading: int | None = None
-        self._writing: tuple[int, bytes] | None = None
+        self._reading: tuple[PageOwner, int] | None = None
+        self._writing: tuple[PageOwner, int, bytes] | None = None
         self._removing: list[tuple[int, Operation]] = []
         self._set_aside = 0
 
@@ -117,16 +126,26 @@ class PageFiles:
         """The number of pages that wait to be written."""
         return len(self._writes)
 
-    def write(self, number: int, content: bytes) -> int:
-        """Write a page; returns the size of its file. An outcome follows."""
+    def next_number(self) -> int:
+        """Return the number for a new page."""
+        self.last_number += 1
+        return self.last_number
+
+    def write(self, number: int, content: bytes, owner: PageOwner = PageOwner.SESSION) -> int:
+        """Write a page; returns the size of its file. An outcome for *owner* follows."""
         data = encode_page(self._store, number, content)
-        self._writes.append((number, data))
+        self._writes.append((owner, number, data))
         self.bytes += len(data)
         return len(data)
 
-    def read(self, number: int) -> None:
-        """Read a page. An outcome follows."""
-        self._reads.append(number)
+    def read(self, number: int, owner: PageOwner = PageOwner.SESSION) -> None:
+        """Read a page. An outcome for *owner* follows."""
+        self._reads.append((owner, number))
+
+    def take_outcomes(self, owner: PageOwner = PageOwner.SESSION) -> list[PageOutcome]:
+        """Return the reads and writes for *owner* that have ended since the last call."""
+        outcomes, self._outcomes[owner] = self._outcomes[owner], []
+        return outcomes
 
     def remove(self, number: int, size: int, after: int = 0) -> None:
         """Remove the file of a page, of *size* bytes, as soon as record *after* is durable."""
@@ -150,9 +169,9 @@ class PageFiles:
         """Return the next work: readers wait for reads, memory for writes, and only the disk's space for removals."""
         if self._reads:
             self._reading = self._reads.popleft()
-            return DiskWork(WorkPurpose.PAGE, (Read(page_name(self._reading)),))
+            return DiskWork(WorkPurpose.PAGE, (Read(page_name(self._reading[1])),))
         if self._writes:
-            number, data = self._writing = self._writes.popleft()
+            _, number, data = self._writing = self._writes.popleft()
             name = page_name(number)
             return DiskWork(WorkPurpose.PAGE, (Create(name), Write(name, 0, data), Sync(name), SyncFolder()))
         while self._removals and self._removals[0][0] <= durable_lsn and len(self._removing) < REMOVED_AT_ONCE:
@@ -164,27 +183,28 @@ class PageFiles:
     def done(self, work: DiskWork) -> None:
         """Record that *work* was carried out."""
         if self._reading is not None:
-            number, self._reading = self._reading, None
+            (owner, number), self._reading = self._reading, None
             content, failure = None, ""
             try:
                 content = decode_page(self._store, number, work.read_data[0])
             except JournalDamaged as error:
                 failure = str(error)
-            self.outcomes.append(PageOutcome(number, True, content=content, failure=failure))
+            self._outcomes[owner].append(PageOutcome(number, True, content=content, failure=failure))
         elif self._writing is not None:
-            number, data = self._writing
-            self.outcomes.append(PageOutcome(number, False, len(data)))
+            owner, number, data = self._writing
+            self._outcomes[owner].append(PageOutcome(number, False, len(data)))
             self._writing = None
         self._removing = []
 
     def failed(self, reason: str, lsn: int) -> None:
         """Record that the work in progress failed. Removals are tried again when a record behind *lsn* is durable."""
         if self._reading is not None:
-            self.outcomes.append(PageOutcome(self._reading, True, failure=reason))
+            owner, number = self._reading
+            self._outcomes[owner].append(PageOutcome(number, True, failure=reason))
             self._reading = None
         elif self._writing is not None:
-            number, data = self._writing
-            self.outcomes.append(PageOutcome(number, False, failure=reason))
+            owner, number, data = self._writing
+            self._outcomes[owner].append(PageOutcome(number, False, failure=reason))
             self.remove(number, len(data))
             self._writing = None
         else:

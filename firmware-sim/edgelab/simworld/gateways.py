@@ -99,7 +99,7 @@ class SimulatedGateway(SimulatedBroker):
     @property
     def waiting(self) -> int:
         """Return the number of undelivered copies for peers."""
-        return sum(len(link.outbox.events()) for link in self.overlay.links)
+        return sum(len(link.outbox.events()) + link.outbox.backlog.on_disk for link in self.overlay.links)
 
     def wire_to(self, peer: str) -> Wire | None:
         """Return the connection with *peer*, as this end sees it."""

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from edgebroker.cbor import read_cbor
+from edgebroker.federation.link_pager import LinkPager
 from edgebroker.instants import NEVER, Instant
 from edgebroker.limits import KIB, MIB
 from edgebroker.log_schema import Cause
@@ -95,7 +96,7 @@ class DiskWorker:
         if self.is_stopped:
             return
         try:
-            self.disk.do(work.operations[index])
+            self.disk.do(work.operations[index], work.read_data)
         except DiskFailed as error:
             self._end(work, str(error))
         else:
@@ -190,7 +191,12 @@ class LinkedGateway:
     """One gateway. `roads` and `others` are the paths to its peers, and the peers."""
 
     def __init__(
-        self, simulation: Simulation, name: str, numbers: Mapping[str, int], options: LinkOptions = LAN_OPTIONS
+        self,
+        simulation: Simulation,
+        name: str,
+        numbers: Mapping[str, int],
+        options: LinkOptions = LAN_OPTIONS,
+        journal_options: JournalOptions = OPTIONS,
     ) -> None:
         self.simulation = simulation
         self.name = name
@@ -212,6 +218,7 @@ class LinkedGateway:
         """Called after each turn: a checker."""
         self._numbers = numbers
         self._options = options
+        self._journal_options = journal_options
         self.safe: set[Eid] = set()
         self.boot()
 
@@ -233,7 +240,9 @@ class LinkedGateway:
         self.reserved = {peer: link.reserved for peer, link in stored.links.items()}
         """Peer -> the last number for it that is reserved on disk."""
         self._reserving: list[tuple[int, str, int]] = []
-        self.journal = Journal(store, OPTIONS, report, skip)
+        self.journal = Journal(store, self._journal_options, report, skip)
+        self.journal.pages.found = self.disk.page_sizes()
+        self.journal.pages.last_number = max([stored.last_page, *self.journal.pages.found])
         self.worker = DiskWorker(simulation, self.journal, self.disk, self._synced)
         self.kept = list(kept)
         self.known = set(kept)
@@ -271,6 +280,12 @@ class LinkedGateway:
             ],
         )
 
+        self.pager = LinkPager(self.links, self.journal)
+        self.pager.check_files()
+        for number, size in self.journal.pages.found.items():
+            self.journal.pages.bytes += size
+            self.journal.pages.remove(number, size)
+
     def start(self) -> None:
         """Start to dial, once all recovered records are certainly on disk, because peers are told about them."""
         self.is_off = False
@@ -289,7 +304,7 @@ class LinkedGateway:
         self.worker.is_stopped = True
         old_disk = self.disk
         self.disk = old_disk.crash() if is_power_cut else old_disk.killed()
-        self.disk.sync_fails = old_disk.sync_fails
+        self.disk.sync_fails, self.disk.write_fails = old_disk.sync_fails, old_disk.write_fails
         for plug in list(self.plugs.values()):
             plug.disconnect(is_power_cut)
 
@@ -304,6 +319,7 @@ class LinkedGateway:
         """Replace the disk by an empty one while the gateway is off."""
         old_disk, self.disk = self.disk, Disk(self.simulation.random)
         self.disk.sync_us, self.disk.sync_fails = old_disk.sync_us, old_disk.sync_fails
+        self.disk.write_fails = old_disk.write_fails
 
     # -- publishers and readers -----------------------------------------------------------------------------------
 
@@ -343,7 +359,8 @@ class LinkedGateway:
         now = self.simulation.now
         if self.watch is not None:
             self.watch(self)
-        due = min((link.due() for link in self.links), default=NEVER)
+        due = min([link.due() for link in self.links], default=NEVER)
+        due = due if self.pager.due is None else min(due, self.pager.due)
         if due < NEVER and (self._woken_at is None or due < self._woken_at or self._woken_at <= now):
             self._woken_at = max(due, now + 1)
             self.simulation.at(self._woken_at, self._on_timer)
@@ -353,10 +370,12 @@ class LinkedGateway:
             for event in link.take_events():
                 self._handle_event(link, event)
         self._write_snapshot()
-        self.worker.poll()
         for stream, plug in list(self.plugs.items()):
             if stream in self.plugs:
                 plug.flush()
+        if self.pager.paged:
+            self.pager.prepare(self.simulation.now)
+        self.worker.poll()
 
     def _handle_event(self, link: Link, event: LinkEvent) -> None:
         match event:
@@ -401,6 +420,7 @@ class LinkedGateway:
             link.fire(self.simulation.now)
         for stream in list(self.plugs):
             stream.fire(self.simulation.now)
+        self.pager.fire(self.simulation.now)
         self.turn()
 
     def _synced(self) -> None:
@@ -412,6 +432,7 @@ class LinkedGateway:
         while self._reserving and self._reserving[0][0] <= lsn:
             _, peer, self.reserved[peer] = self._reserving.pop(0)
         self._start_links()
+        self.pager.collect(self.simulation.now)
         for link in self.links:
             link.synced(lsn, self.simulation.now)
         self.simulation.after(0, self.turn)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from edgebroker.errors import JournalDamaged
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND, Duration
-from edgebroker.limits import KIB
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES, KIB
 from edgebroker.log_schema import Cause, Fate
-from edgebroker.overlay.link.class_queue import event_of, events_of
+from edgebroker.overlay.link.backlog import decode_rows
+from edgebroker.overlay.link.class_queue import LinkPage, event_of, events_of
+from edgebroker.overlay.link.codec.messages import read_alone
 from edgebroker.overlay.link.events import DropEvent, LinkUp
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.options import LinkOptions
 from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay, Unadvertise
 from edgebroker.overlay.traffic_class import TrafficClass
-from edgelab.simworld.linked import Eid, LinkedGateway
+from edgebroker.storage.journal.journal import Journal
+from edgebroker.storage.journal.page_files import decode_page, page_name
+from edgelab.simworld.linked import OPTIONS, Eid, LinkedGateway
 from edgelab.simworld.roads import Road, RoadConditions
 from edgelab.simworld.simulation import Simulation
 
@@ -36,8 +42,15 @@ def check(holds: object, text: str) -> None:
 class Trial:
     """Two gateways that publish to each other. All that happens depends on *seed* alone."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, page_messages: int = JOURNAL_PAGE_MESSAGES, write_fails: float = 0.0) -> None:
+        """*page_messages*: of an outbox, which are moved to the disk together. *write_fails*: the probability that a
+        write to a disk fails.
+        """
         self.simulation = Simulation(seed)
+        self._journal_options = replace(OPTIONS, page_messages=page_messages)
+        self._in_pages: dict[tuple[Journal, int], set[Eid]] = {}
+        self.pages = 0
+        self._write_fails = write_fails
         self.chance = chance = Random(seed)
         self.per_s = [chance.choice([0, 0, 16_000]) for _ in NAMES]
         road_conditions = RoadConditions(
@@ -85,9 +98,10 @@ class Trial:
             bytes_per_s=self.per_s[NAMES[name]],
             bounds=self.bounds,
         )
-        gateway = LinkedGateway(self.simulation, name, NAMES, options)
+        gateway = LinkedGateway(self.simulation, name, NAMES, options, self._journal_options)
         gateway.disk.sync_us = chance.choice([(500, 3_000), (500, 3_000), (100_000, 2_000_000)])
         gateway.disk.sync_fails = chance.choice([0.0, 0.0, 0.05])
+        gateway.disk.write_fails = self._write_fails
         return gateway
 
     # -- what happens ---------------------------------------------------------------------------------------------
@@ -207,14 +221,32 @@ class Trial:
     def _held(self, gateway: LinkedGateway) -> set[Eid]:
         held = set()
         for link in gateway.links:
+            for page in link.outbox.backlog.pages:
+                if page.entries is None:
+                    held |= self._in_page(gateway, page)
             for lane in link.outbox.queues.values():
-                for entry in (*lane.waiting, *lane.unacked):
+                for entry in lane.in_memory():
                     if isinstance(entry.message, EventSeries) and not entry.message.first.qos:
                         continue  # all of them are of QoS 0; made one by one, they would take 9 of 10 s of a trial
                     held |= {event.header.eid for event in events_of(entry.message) if event.qos}
         return held
 
+    def _in_page(self, gateway: LinkedGateway, page: LinkPage) -> set[Eid]:
+        """The events whose only copies are in the file of *page*."""
+        key = gateway.journal, page.number
+        if key not in self._in_pages:
+            self.pages += 1
+            data = gateway.disk.read(page_name(page.number))
+            try:
+                rows = decode_rows(decode_page(gateway.journal.store, page.number, data))
+            except JournalDamaged as error:
+                raise Broken(str(error)) from error
+            events = [event_of(read_alone(row.item)[0]) for row in rows]
+            self._in_pages[key] = {event.header.eid for event in events if event is not None}
+        return self._in_pages[key]
+
     def _watch(self, gateway: LinkedGateway) -> None:
+        check(not gateway.journal.pages.damage, f"{gateway.name}: {gateway.journal.pages.damage}")
         index = NAMES[gateway.name]
         other = self.gateways[1 - index]
         for event in gateway.events:
@@ -234,7 +266,13 @@ class Trial:
             check(sum(lane.bytes for lane in lanes) <= self.bounds.bytes, "the outbox is larger than its bound")
             check(sum(map(len, lanes)) <= self.bounds.messages + 10_000, "the outbox is longer than its bound")
             check(
-                all(lane.waiting_bytes == sum(entry.size for entry in lane.waiting) for lane in lanes),
+                all(
+                    lane.waiting_bytes == sum([entry.size for entry in (*lane.waiting, *lane.tail)])
+                    and lane.bytes
+                    == sum([entry.size for entry in lane.in_memory()])
+                    + sum([page.held_bytes for page in lane.pages if page.entries is None])
+                    for lane in lanes
+                ),
                 "the bytes of a lane are wrong",
             )
             self._check_reserved(gateway, link)

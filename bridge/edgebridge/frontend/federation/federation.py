@@ -46,6 +46,7 @@ from edgebroker.federation.effects import (
     SendMessage,
     StoreInterests,
 )
+from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
 from edgebroker.instants import MILLISECOND, NEVER, Instant
@@ -135,6 +136,7 @@ class FederationMember:
         self.congestion = CongestionSampler(self.links, self.peers) if ways.is_dynamic else None
         """What dynamic routing goes by; None: routing is static."""
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
+        self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
         self.inbox = PeerInbox(session_journal, self._receive, host)
@@ -148,7 +150,11 @@ class FederationMember:
         """Begin to dial. The front end's state is restored."""
         self._now = now
         self.peers.start(now, self.interest_store.take_recovered())
-        self.peer_copies.begin(((link.peer, each) for link in self.links for each in link.outbox.events()), now)
+        self.peer_copies.begin(
+            ((link.peer, each) for link in self.links for each in link.outbox.events()),
+            (page for link in self.links for page in link.outbox.backlog.pages if page.entries is None),
+            now,
+        )
         self._id_reservation.begin(self.peers.ids, now)
         self._start_links(now)
         self.retained.advertise(now)
@@ -217,6 +223,8 @@ class FederationMember:
             self.send_all(self.backpressure.announce(now), now)
             for stream in self.streams:
                 flush(stream)
+            if self.pager.paged and self.pager.prepare(now):
+                self._journal.plan_commit()
             self.streams = [stream for stream in self.streams if not stream.is_over or stream.out]
             due = self.links.next_turn(now)
             if not self.links.with_events():
@@ -250,6 +258,8 @@ class FederationMember:
             link.fire(now)
         for stream in self.streams:
             stream.fire(now)
+        if self.pager.fire(now):
+            self._journal.plan_commit()
         self._perform_atomically(self.peers.fire(now), now)
         self.retained.continue_replies(now)
 
@@ -259,13 +269,24 @@ class FederationMember:
         for link in self.links:
             link.synced(self._journal.synced, now)
 
+    def check_pages(self, now: Instant) -> None:
+        """Look for the page files of links, which an earlier run left."""
+        self._now = now
+        self.pager.check_files()
+
+    def page_work_done(self, now: Instant) -> None:
+        """The disk has done something, or failed: parts of outboxes may be moved to it, or be in memory again."""
+        self._now = now
+        if self.pager.collect(now):
+            self._journal.plan_commit()
+
     def _plan(self, due: Instant) -> None:
         """Set the timer OVERLAY. *due*: the next turn that the links need."""
         timers = self.peers.timers
         if timers.changes != self._timer_changes:
             self._timer_changes, self._timer_due = timers.changes, timers.next_due()
         windows = None if self.congestion is None else self.congestion.due
-        for one in (self._timer_due, self.retained.due, windows):
+        for one in (self._timer_due, self.retained.due, windows, self.pager.due):
             if one is not None and one < due:
                 due = one
         for stream in self.streams:

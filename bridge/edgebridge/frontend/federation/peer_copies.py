@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from edgebridge.frontend.connection import OutBatch
 from edgebridge.frontend.federation.convert import to_publication
 from edgebroker.dataclasses import dataclass
+from edgebroker.federation.link_pager import PageAccounts
 from edgebroker.instants import Instant
 from edgebroker.log_schema import Cause, EventId, Fate
 from edgebroker.node.ledger import Ledger
-from edgebroker.overlay.link.class_queue import event_of, events_of, messages_in
+from edgebroker.overlay.link.class_queue import LinkPage, event_of, events_of, messages_in
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.publication import Publication
 
@@ -25,7 +26,7 @@ class _OpenRun:
     batch: OutBatch
 
 
-class PeerCopyLedger:
+class PeerCopyLedger(PageAccounts):
     """Copies on their way to peers. Without a delivery log they are only counted."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -35,13 +36,19 @@ class PeerCopyLedger:
         # Of runs, by peer and number of the publisher in the overlay: a link sends what it gets of one in order.
         self._open_batches: dict[tuple[str, int], deque[_OpenRun]] = {}
         self._has_begun = False
+        self._earlier_pages: set[int] = set()  # their messages are numbered when they are read
 
-    def begin(self, waiting: Iterable[tuple[str, Forward]], now: Instant) -> None:
-        """At first an earlier run's copies wait, each for a peer: they belong to messages of this run from now on."""
+    def begin(self, waiting: Iterable[tuple[str, Forward]], pages: Iterable[LinkPage], now: Instant) -> None:
+        """At first an earlier run's copies wait, each for a peer, some of them in *pages*: they belong to messages of
+        this run from now on.
+        """
         if not self._has_begun:
             self._has_begun = True
             for peer, forward in waiting:
                 self._restore_copy(peer, forward, now)
+            for page in pages:
+                self._earlier_pages.add(page.number)
+                self._ledger.matched += page.count
 
     def open_copy(self, peer: str, eid: EventId, publication: Publication, now: Instant) -> None:
         """A copy of *publication*, which is numbered and counted, is for *peer*."""
@@ -71,6 +78,46 @@ class PeerCopyLedger:
                 self._ledger.count_dropped(_subscriber(peer), cause, count)
             return
         self._end(peer, messages, fate, cause, now)
+
+    # -- pages: copies that are on the disk alone are no longer open here --------------------------------------------
+
+    def numbers(self, peer: str, messages: Sequence[Message]) -> list[int]:
+        if self._ledger.log is None:
+            return []
+        opened = [self._open.get((peer, event.header.eid)) for event in map(event_of, messages) if event is not None]
+        return [publications[0].number if publications else 0 for publications in opened]
+
+    def paged_out(self, peer: str, messages: Sequence[Message], now: Instant) -> None:
+        if self._ledger.log is not None:
+            for event in map(event_of, messages):
+                publication = None if event is None else self._close_copy((peer, event.header.eid))
+                if publication is not None:
+                    self._ledger.leave(now, publication, _subscriber(peer), "", publication.qos)
+
+    def paged_in(self, peer: str, page: int, messages: Sequence[Message], numbers: Sequence[int], now: Instant) -> None:
+        is_earlier = page in self._earlier_pages
+        self._earlier_pages.discard(page)
+        if self._ledger.log is None and not is_earlier:
+            return
+        for message, number in zip(messages, numbers, strict=True):
+            event = event_of(message)
+            if event is None:
+                continue
+            if is_earlier:
+                self._restore_copy(peer, event, now)
+                self._ledger.matched -= 1  # it was counted with its page
+            elif number:
+                publication = to_publication(event, now)
+                publication.number = number
+                self.open_copy(peer, event.header.eid, publication, now)
+
+    def page_lost(self, peer: str, page: int, count: int) -> None:
+        self._earlier_pages.discard(page)
+        if not self._has_begun:
+            self._ledger.matched += count
+        self._ledger.count_dropped(_subscriber(peer), Cause.DAMAGED, count)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def close_books(self, now: Instant) -> None:
         """The books are closed: what is open stays queued."""

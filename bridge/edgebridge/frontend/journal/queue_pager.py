@@ -23,7 +23,7 @@ from edgebridge.session.queue.page import QueuePage, new_page
 from edgebridge.session.session import Session
 from edgebroker.errors import JournalDamaged
 from edgebroker.instants import SECOND, Duration, Instant
-from edgebroker.limits import QUEUED_BYTES_LEAST
+from edgebroker.limits import JOURNAL_PAGE_MESSAGES_MAX, QUEUED_BYTES_LEAST
 from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
@@ -36,8 +36,6 @@ TAIL_PAGES: Final = 2
 """Pages' worth of messages that stay in memory at the end of the queue of a client that is away..."""
 TAIL_PAGES_CONNECTED: Final = 8
 """...and of one that is connected: 4,096 messages, so that a short burst never takes the way over the disk."""
-DISK_SHARE: Final = 4
-"""All pages together take a quarter of the disk at most: the journal, the delivery log and others need it too."""
 PAGE_GROWTH: Final = 8
 """A page of a long tail has so many times the usual messages at most: 4,096, twice what the commit between two pages
 may hold, so a queue does not grow in memory however fast messages come. Each page costs two syncs, so larger ones are
@@ -61,8 +59,6 @@ class QueuePager:
     """Moves parts of queues between memory and the disk."""
 
     def __init__(self, timers: TimerQueue, ledger: Ledger, session_journal: SessionJournal) -> None:
-        self.last_page = 0
-        """The number of the last page."""
         self.given_up_messages = 0
         """Messages in pages that were given up, whose fate is not in the accounts yet."""
         self.lost_messages = 0
@@ -108,8 +104,7 @@ class QueuePager:
         failed, self._failed = self._failed, []
         for session, page in failed:
             if page.entries is not None and page in session.outbox.pages:
-                self.last_page += 1
-                page.number = self.last_page  # what is left of the old file is still to be removed
+                page.number = storage.pages.next_number()  # what is left of the old file is still to be removed
                 self._write(session, page)
         if self._long and storage.pages.waiting_writes < WRITES_WAITING_MAX:
             session = self._long.pop(next(iter(self._long)))
@@ -128,10 +123,9 @@ class QueuePager:
             return False
         usual = storage.options.page_messages
         growth = min(max(1, outbox.tail_messages // (2 * usual)), PAGE_GROWTH)
-        entries = outbox.take_page(growth * usual, growth * storage.options.page_bytes)
+        entries = outbox.take_page(min(growth * usual, JOURNAL_PAGE_MESSAGES_MAX), growth * storage.options.page_bytes)
         if entries:
-            self.last_page += 1
-            page = new_page(self.last_page, entries)
+            page = new_page(storage.pages.next_number(), entries)
             outbox.add_page(page)
             self._write(session, page)
         return bool(entries)
@@ -213,6 +207,12 @@ class QueuePager:
             if session.number:
                 self.journal.append_for(session, unpaged_record(session.number, page, self.journal.clock_offset), now)
 
+    def keep(self, pages: Iterable[int]) -> None:
+        """Let the files of *pages* be: records name them, and the journal says so until the next snapshot."""
+        found = {} if self.journal.storage is None else self.journal.storage.pages.found
+        for page in pages:
+            found.pop(page, None)
+
     def remove_unnamed(self) -> None:
         """Remove the page files that no record names: the last run wrote them, and did not come to say so."""
         storage = self.journal.storage
@@ -221,7 +221,7 @@ class QueuePager:
         for number, size in storage.pages.found.items():
             storage.pages.bytes += size
             storage.pages.remove(number, size)
-            self.last_page = max(self.last_page, number)
+            storage.pages.last_number = max(storage.pages.last_number, number)
         if storage.pages.found:
             self.journal.plan_commit()
         storage.pages.found = {}
@@ -287,19 +287,22 @@ class QueuePager:
     def bytes_max(self) -> int:
         """What all pages may take on the disk: a quarter of what is free without them."""
         storage = self.journal.storage
-        if storage is None or storage.space.disk_bytes is None:
-            return QUEUED_BYTES_LEAST
-        return (storage.space.disk_bytes + storage.pages.bytes) // DISK_SHARE
+        return QUEUED_BYTES_LEAST if storage is None else storage.page_bytes_max
+
+    @property
+    def last_page(self) -> int:
+        """The number of the last page, of a session or of a link."""
+        return 0 if self.journal.storage is None else self.journal.storage.pages.last_number
 
     def collect(self, now: Instant) -> list[Session]:
         """Go on with the pages that were written and read. To be called after each work of the disk. Returns sessions
         that have more messages in memory than before.
         """
         storage = self.journal.storage
-        if storage is None or not storage.pages.outcomes:
+        outcomes = [] if storage is None else storage.pages.take_outcomes()
+        if storage is None or not outcomes:
             return []
         ready: list[Session] = []
-        outcomes, storage.pages.outcomes = storage.pages.outcomes, []
         for outcome in outcomes:
             if outcome.is_read:
                 self._collect_read(outcome, ready, now)

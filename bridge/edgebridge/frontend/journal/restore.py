@@ -112,7 +112,8 @@ class StateRecovery:
     def restore(self, stored: JournalState, now: Instant) -> None:
         """Take back what *stored* says. To be called after `begin`, before anything else happens."""
         self._journal.last_session = stored.last_session
-        self._pager.last_page = stored.last_page
+        if self._journal.storage is not None:
+            self._journal.storage.pages.last_number = stored.last_page
         users = {kept.client_id: kept.user for kept in stored.sessions.values()}
         memory_accounts = self._connect_handler.memory_accounts
         for publication in stored.retained.values():
@@ -135,6 +136,9 @@ class StateRecovery:
             for entry in () if ledger.log is None else [*session.inflight, *session.outbox]:
                 publication = entry.publication
                 ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
+        if self.federation is not None:
+            self.federation.check_pages(now)
+        self._pager.keep(stored.link_pages())  # of peers that are gone, as what waits for them in the journal
         self._pager.remove_unnamed()
         memory_accounts.measure(now)
 

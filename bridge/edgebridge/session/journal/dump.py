@@ -30,11 +30,18 @@ from edgebridge.session.journal.session_records import (
 )
 from edgebridge.session.journal.text import TextInterner
 from edgebridge.wire.fields import read_text
+from edgebroker.overlay.link.journal_records import LinkRecordKind, describe_page_record
+
+LINK_PAGE_KINDS: Final = (LinkRecordKind.PAGED, LinkRecordKind.UNPAGED)
+"""The records of links that are described by name."""
 
 
 def describe(record: bytes, lsn: int = 0) -> dict[str, Any]:
     """The record *lsn* in words, for people and programs: its kind and what it names."""
     try:
+        page = describe_page_record(record)
+        if page is not None:
+            return page
         kind = SessionRecordKind(record[0])
         described: dict[str, Any] = {"kind": kind.name.lower()}
         if kind in (SessionRecordKind.MESSAGE, SessionRecordKind.RETAINED):

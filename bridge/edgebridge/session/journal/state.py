@@ -261,6 +261,8 @@ class JournalState:
 
     def finish(self) -> None:
         """There are no more records."""
+        if self._links is not None:
+            self.last_page = max(self.last_page, self._links.last_page)
         self.has_open_transaction = self._transactions.is_open
         self.invalid += 0 if self._links is None else self._links.misunderstood
         self._stated(b"")
@@ -290,6 +292,11 @@ class JournalState:
             self._links = StoredLinks()
         self._links.is_damaged = self.is_damaged
         return self._links
+
+    def link_pages(self) -> list[int]:
+        """The numbers of the pages that are parts of outboxes for other gateways."""
+        links = () if self._links is None else self._links.links.values()
+        return [number for link in links for number in link.pages]
 
     def _link(self, record: bytes) -> None:
         self.links.apply(record)
