@@ -22,7 +22,7 @@ from edgebroker.storage.journal.recovery import recover
 from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.client import SimulatedClient
 from edgelab.simworld.simulation import Simulation
-from edgelab.simworld.store import OPTIONS, SimulatedStore
+from edgelab.simworld.store import OPTIONS, WALL, SimulatedStore
 
 STORE = b"sixteen bytes..."
 PAGE = 10
@@ -31,9 +31,10 @@ PAGE = 10
 class Site:
     """A gateway with pages of ten messages, bob who publishes, and alice who is away."""
 
-    def __init__(self, qos: int = 1, **options: object) -> None:
+    def __init__(self, qos: int = 1, wall: int = WALL, **options: object) -> None:
         self.simulation = Simulation()
         self.store = SimulatedStore(self.simulation, replace(OPTIONS, page_messages=PAGE, snapshot_min_bytes=MIB))
+        self.store.wall = wall
         self.broker = SimulatedBroker(
             self.simulation,
             FrontendOptions(inflight_max=5, **options),  # type: ignore[arg-type]
@@ -231,6 +232,20 @@ def test_what_a_run_wrote_and_did_not_name_is_removed_by_the_next() -> None:
     assert site.broker.frontend.pager.last_page == 77
     site.connect_alice()
     assert list(site.fetch()) == list(range(30))
+
+
+def test_a_gateway_that_learns_the_time_loses_no_page_by_it() -> None:
+    """Pages were written in 1970; then everything that is stored moves to the present, and pages are read."""
+    site = Site(wall=SECOND)
+    site.publish(0, 60, expiry_s=3_600)
+    before = site.session.outbox.pages[0].accepted_at + site.broker.frontend.journal.clock_offset
+    site.store.wall = WALL
+    site.broker.crash(is_power_cut=False)
+    after = site.session.outbox.pages[0].accepted_at + site.broker.frontend.journal.clock_offset
+    assert after - before > 50 * 365 * 86_400 * SECOND
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(60))
+    assert site.broker.ledger.expired == 0
 
 
 def test_a_page_file_is_exactly_what_was_written_or_refused() -> None:
