@@ -24,7 +24,7 @@ def test_ours_keeps_its_session_through_a_kill(tmp_path):
     [ours] = run("--against", "none", "--dir", str(tmp_path))["sides"]
     assert (ours["name"], ours["failure"], ours["values"]["kept"]) == ("edgebroker", "", 1.0)
     assert min(ours["values"][name] for name in ("rate", "p50_ms", "written", "recovery_s_per_100_mb")) > 0
-    away = ("away_messages", "away_kept", "away_recovery_s_per_100_mb", "away_start_ms", "away_peak_mib")
+    away = ("away_messages", "away_kept", "away_mib", "away_start_ms", "away_peak_mib", "away_drained")
     assert min(ours["values"][name] for name in away) > 0
     assert not list(tmp_path.iterdir())
 

@@ -80,8 +80,8 @@ def reads_pages_from_the_end(patch: pytest.MonkeyPatch) -> None:
     prepare = QueuePager.prepare
 
     def prepare_last(self: QueuePager, session: Session) -> bool:
-        if not any(page.is_requested for page in session.outbox.pages):
-            session.outbox.pages.rotate(1)
+        if session.outbox.pages and not any(page.is_requested for page in session.outbox.pages):
+            session.outbox.pages.insert(0, session.outbox.pages.pop())
         return prepare(self, session)
 
     patch.setattr(QueuePager, "prepare", prepare_last)

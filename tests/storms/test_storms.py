@@ -284,7 +284,7 @@ def test_the_command_says_what_happened() -> None:
 
 def test_the_command_says_what_was_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     good = live(draw(3))
-    monkeypatch.setattr(simulate, "storm", lambda seed: replace(good, broken=(("P2", "lost"),)))
+    monkeypatch.setattr(simulate, "storm", lambda seed, page_messages: replace(good, broken=(("P2", "lost"),)))
     done = CliRunner().invoke(main, ["simulate", "--scenarios", "5", "--seed", "3", "--until-broken"])
     assert done.exit_code == 1
     assert "P2: lost" in done.output

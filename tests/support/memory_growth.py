@@ -80,7 +80,6 @@ class Gateway:
     def __init__(self) -> None:
         options = FrontendOptions(
             connections_max=BOUNDLESS,
-            sessions_max=BOUNDLESS,
             retained_messages_max=BOUNDLESS,
             retained_bytes_max=BOUNDLESS,
             queue_messages_max=BOUNDLESS,
@@ -88,7 +87,9 @@ class Gateway:
             queued_messages_max=BOUNDLESS,
             queued_bytes_max=BOUNDLESS,
         )
-        quota = Quota(connects_per_s=0, connects_per_address_per_s=0, memory_bytes_max=BOUNDLESS)
+        quota = Quota(
+            connects_per_s=0, connects_per_address_per_s=0, memory_bytes_max=BOUNDLESS, sessions_max=BOUNDLESS
+        )
         self.frontend = Frontend(Node(Ledger()), options, lambda: "assigned", quota=quota)
         self.now = MINUTE
         self.frontend.start(self.now)

@@ -13,8 +13,8 @@ cdef class SessionOutbox:
     cdef public object cause, policy
     cdef public bint is_live_first
     cdef object _entries
-    cdef readonly object _head
-    cdef public object pages
+    cdef readonly list _head
+    cdef public list pages
     cdef public long long paged_bytes, paged_messages
     cdef long long _bytes, _messages
     cdef Allowance _allowance

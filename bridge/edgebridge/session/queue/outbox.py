@@ -8,7 +8,7 @@ read back from a page; *pages*, which are on the disk or on their way there (`fr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import chain, islice
 from operator import is_
@@ -107,8 +107,8 @@ class SessionOutbox:
         """How many of the messages in it will expire."""
         self.next_expiry_check_at: Instant = 0
         """When somebody looks for those that have; 0: nobody does."""
-        self._head: deque[QueueEntry] = deque()
-        self.pages: deque[QueuePage] = deque()
+        self._head: list[QueueEntry] = []  # an empty deque takes 760 bytes, in each session
+        self.pages: list[QueuePage] = []
         """Parts of the queue that are on the disk or on their way there, in the order of sending."""
         self.paged_messages = 0
         """Messages in `pages`..."""
@@ -282,19 +282,21 @@ class SessionOutbox:
         return picked
 
     def _remove_from_tail(self, wanted: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
-        picked, self._entries = self._split(self._entries, wanted)
+        picked, kept = self._split(self._entries, wanted)
+        if picked:
+            self._entries = deque(kept)
         return picked
 
     def _split(
-        self, entries: deque[QueueEntry], wanted: Callable[[QueueEntry], bool]
-    ) -> tuple[list[QueueEntry], deque[QueueEntry]]:
-        picked = [entry for entry in entries if wanted(entry)]
-        if not picked:
-            return picked, entries
-        out = set(map(id, picked))
+        self, entries: Iterable[QueueEntry], wanted: Callable[[QueueEntry], bool]
+    ) -> tuple[list[QueueEntry], list[QueueEntry]]:
+        picked: list[QueueEntry] = []
+        kept: list[QueueEntry] = []
+        for entry in entries:
+            (picked if wanted(entry) else kept).append(entry)
         for entry in picked:
             self._left(entry)
-        return picked, deque([entry for entry in entries if id(entry) not in out])
+        return picked, kept
 
     def dequeue_expired(self, now: Instant, most: int) -> list[QueueEntry]:
         """Take out and return what has expired in memory, oldest first, and no more than *most* of it."""
@@ -314,7 +316,7 @@ class SessionOutbox:
     def dequeue(self) -> QueueEntry:
         """Take out and return what is sent next, which is the oldest. Raises IndexError if nothing is `is_ready`."""
         if self._head:
-            entry = self._head.popleft()
+            entry = self._head.pop(0)
         elif self.pages:
             raise IndexError("the first page is not in memory")
         else:
