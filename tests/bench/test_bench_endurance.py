@@ -32,7 +32,10 @@ ATTACKS = ("deep-retained", "queued-messages", "handshakes", "groups")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_the_shipped_settings_come_through_attacks(name: str, root: Path) -> None:
-    """Each is one of those that `bench abuse --endure` knows. The gateway lives within the MemoryMax of its unit, measured as peak RSS, and serves after kill -9."""
+    """Each is one of those that `bench abuse --endure` knows.
+
+    The gateway lives within the MemoryMax of its unit, measured as peak RSS, and serves after kill -9.
+    """
     assert name in ENDURED
     settings = str(root / "deploy/systemd/gateway.toml")
     done = CliRunner().invoke(command, ["abuse", "--endure", SECONDS, "--config", settings, "--only", name, "--json"])
