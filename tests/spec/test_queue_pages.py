@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from edgebridge.frontend.options import FrontendOptions
-from edgebridge.session.queue.outbox import OverflowPolicy
+from edgebridge.session.inflight import new_queue_entry
+from edgebridge.session.queue.outbox import OverflowPolicy, SessionOutbox
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Connect, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe, SubscriptionOption
 from edgebridge.wire.properties import Properties, Property
@@ -17,6 +18,7 @@ from edgebroker.instants import SECOND
 from edgebroker.limits import MIB
 from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
+from edgebroker.publication import Publication
 from edgebroker.storage.journal.page_files import decode_page, encode_page, page_name, page_number
 from edgebroker.storage.journal.recovery import recover
 from edgelab.simworld.broker import SimulatedBroker
@@ -160,6 +162,16 @@ def test_pages_that_have_expired_leave_without_a_reader() -> None:
     assert len(site.session.outbox) == 0
     assert site.broker.ledger.expired == 100
     assert not site.files()
+
+
+def test_what_has_expired_at_the_begin_of_the_tail_takes_nothing_from_the_head() -> None:
+    outbox = SessionOutbox(9, 1_000)
+    for expires_at, queue in ((None, outbox.restore_head), (5, outbox.restore), (None, outbox.restore)):
+        publication = Publication("p", "t", b"x", 1, False, 0, expires_at=expires_at)
+        queue(new_queue_entry(publication, 1, False, (), "t"))
+    [expired] = outbox.dequeue_expired(6, 9)
+    assert expired.publication.expires_at == 5
+    assert [entry.publication.expires_at for entry in outbox] == [None, None]
 
 
 def test_the_oldest_pages_make_room() -> None:

@@ -302,7 +302,9 @@ class SessionOutbox:
         """Take out and return what has expired in memory, oldest first, and no more than *most* of it."""
         in_memory = chain(self.before_pages(), self.behind_pages())
         taken = list(islice((entry for entry in in_memory if entry.publication.has_expired(now)), most))
-        if not self.pages and all(map(is_, taken, self._entries)):  # all of it is oldest, as it mostly is
+        if (
+            not self.pages and not self._head and all(map(is_, taken, self._entries))
+        ):  # all of it is oldest, as it mostly is
             return [self.dequeue() for _ in taken]
         out = set(map(id, taken))
         return self.remove_if(lambda entry: id(entry) in out)
