@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from edgebroker.errors import JournalDamaged
-from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.instants import Instant
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.backlog import read_page
 from edgebroker.overlay.link.class_queue import LinkPage
@@ -22,16 +22,17 @@ from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.messages import Message
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.page_files import PAGE_MISSING, PageOutcome, PageOwner
+from edgebroker.storage.journal.page_files import (
+    PAGE_MISSING,
+    PAGE_RETRY,
+    TAIL_PAGES,
+    TAIL_PAGES_CONNECTED,
+    PageOutcome,
+    PageOwner,
+)
 
-TAIL_PAGES: Final = 2
-"""Pages' worth of messages that stay in memory behind all pages while there is no connection..."""
-TAIL_PAGES_CONNECTED: Final = 8
-"""...and while there is one: 4,096 messages, so that a short burst never takes the way over the disk."""
 WRITES_WAITING_MAX: Final = 4
 """Pages that wait for the disk: more memory is not won by encoding more of them."""
-RETRY: Final[Duration] = 10 * SECOND
-"""The pause after a page could not be written."""
 
 
 class PageAccounts:
@@ -187,7 +188,7 @@ class LinkPager:
         elif outcome.failure:
             page.number = 0  # what is left of the file is still to be removed
             self._unwritten.append(found)
-            self._retry_at = now + RETRY
+            self._retry_at = now + PAGE_RETRY
         else:
             self._accounts.paged_out(link.peer, link.outbox.page_written(page), now)
 

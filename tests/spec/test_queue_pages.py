@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from edgebridge.frontend.journal.restore import LAST_COPY
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.session.inflight import new_queue_entry
 from edgebridge.session.queue.outbox import OverflowPolicy, SessionOutbox
@@ -89,6 +90,13 @@ class Site:
                     case PubRel(packet_id=number):
                         self.alice.send(PubComp(number))
 
+    def restate(self) -> None:
+        """Begin a snapshot."""
+        journal = self.broker.frontend.journal.storage
+        assert journal is not None
+        journal.request_snapshot()
+        self.broker.operate(lambda frontend: frontend.recovery.begin_snapshot_if_due(self.simulation.now))
+
     def files(self) -> list[str]:
         return [name for name in self.store.disk.files if page_number(name) is not None]
 
@@ -143,8 +151,7 @@ def test_a_snapshot_does_not_write_pages_again() -> None:
     site.publish(0, 300)
     journal = site.broker.frontend.journal.storage
     assert journal is not None
-    journal.request_snapshot()
-    site.broker.operate(lambda frontend: frontend.recovery.begin_snapshot_if_due(site.simulation.now))
+    site.restate()
     site.publish(300, 1)
     assert journal.replay_from > 1
     site.broker.crash()
@@ -182,6 +189,42 @@ def test_the_oldest_pages_make_room() -> None:
     assert dropped == 150 - len(site.session.outbox)
     site.connect_alice()
     assert list(site.fetch()) == list(range(dropped, 150))
+
+
+def test_a_queue_that_refuses_drops_no_page_for_what_another_gateway_has_acknowledged() -> None:
+    site = Site(queue_messages_max=100, queue_full=OverflowPolicy.REFUSE)
+    site.publish(0, 100)
+    publication = Publication("far", "t/x", b"100", 1, False, site.simulation.now)
+    publication.number = site.broker.ledger.accept(site.simulation.now, "far", 1, "t/x", 1, 3, 1)
+    copies = site.broker.frontend.node.routes.route("t/x").copies_for(publication)
+    site.broker.operate(lambda one: one.delivery.deliver_promised(publication, copies, site.simulation.now))
+    assert Cause.QUEUE_FULL not in site.broker.ledger.dropped
+    site.wait()
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(101))
+
+
+def test_copies_are_numbered_anew_while_a_page_is_written() -> None:
+    site = Site()
+    site.store.disk.sync_us = (SECOND, SECOND)
+    for number in range(25):
+        site.bob.send(Publish("t/x", str(number).encode(), 1, packet_id=number + 1))
+    site.wait(0.5)
+    session = site.session
+    assert session.outbox.pages[0].entries is not None, "it is on its way to the disk"
+    session.last_copy = LAST_COPY + 1
+    for entry in session.outbox:
+        entry.number += LAST_COPY
+    session.outbox.pages[0].first += LAST_COPY
+    site.restate()
+    site.store.disk.sync_us = (500, 3_000)
+    site.wait(10)
+    assert session.last_copy == 25
+    assert [page.first for page in session.outbox.pages] == [1]
+    site.broker.crash(is_power_cut=False)
+    site.wait()
+    site.connect_alice()
+    assert list(site.fetch()) == list(range(25))
 
 
 def test_a_session_that_ends_gives_its_pages_a_fate_and_their_room_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.encoding import PublishEncoder
 from edgebridge.frontend.handlers.ack import UNKNOWN_PACKET_ID, send_ack
@@ -21,6 +23,9 @@ from edgebroker.log_schema import Cause, Fate
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
+
+MAKES_ROOM: Final = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST, OverflowPolicy.DOWN_SAMPLE)
+"""The policies by which what waits longest goes, a page of it if it is on the disk."""
 
 
 class Delivery:
@@ -156,7 +161,7 @@ class Delivery:
             self.discard(session, superseded, Cause.SUPERSEDED, now)
         while (oldest := outbox.make_room(entry)) is not None:
             self.discard(session, oldest, outbox.cause, now)
-        if outbox.pages and outbox.policy is not OverflowPolicy.DROP_NEWEST:
+        if outbox.pages and outbox.policy in MAKES_ROOM:
             self._pager.make_room(session, entry.publication.held_bytes(), now)
         may_exceed = (
             session.connection is not None or outbox.policy is OverflowPolicy.REFUSE

@@ -386,6 +386,7 @@ class Journal:
             self._batch_done(work, now)
         elif work.purpose is WorkPurpose.PAGE:
             self.pages.done(work)
+            self.warning = ""
         else:
             if work.purpose is WorkPurpose.ROOM:
                 self.segments.room_made()

@@ -16,6 +16,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import JournalDamaged
+from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import JOURNAL_QUARANTINE_FILES_MAX
 from edgebroker.storage.journal.format import SECTOR_BYTES
 from edgebroker.storage.journal.work import (
@@ -35,6 +36,12 @@ PAGE_SUFFIX: Final = ".ebq"
 PAGE_MAGIC: Final = b"\x89EBQ\r\n\x1a\n"
 PAGE_HEADER: Final = struct.Struct("<8s16sQII")  # magic, store, number, bytes of the content, its CRC
 PAGE_MISSING: Final = "the file is missing or too short"
+TAIL_PAGES: Final = 2
+"""Pages' worth of messages that stay in memory at the end of a queue whose reader is away..."""
+TAIL_PAGES_CONNECTED: Final = 8
+"""...and of one whose reader is connected: 4,096 messages, so that a short burst never takes the way over the disk."""
+PAGE_RETRY: Final[Duration] = 10 * SECOND
+"""The pause after a page could not be written."""
 REMOVED_AT_ONCE: Final = 64
 """Files that one work removes: a slow card takes 1 ms for each."""
 

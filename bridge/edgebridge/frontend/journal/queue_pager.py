@@ -22,28 +22,22 @@ from edgebridge.session.journal.session_records import paged_record, unpaged_rec
 from edgebridge.session.queue.page import QueuePage, new_page
 from edgebridge.session.session import Session
 from edgebroker.errors import JournalDamaged
-from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.instants import Instant
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES_MAX, QUEUED_BYTES_LEAST
 from edgebroker.log_schema import Cause
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 from edgebroker.storage.journal.journal import Journal
-from edgebroker.storage.journal.page_files import PageOutcome
+from edgebroker.storage.journal.page_files import PAGE_RETRY, TAIL_PAGES, TAIL_PAGES_CONNECTED, PageOutcome
 
 PAGE: Final = ("page",)
 """The deadline at which queues that are too long are looked at."""
-TAIL_PAGES: Final = 2
-"""Pages' worth of messages that stay in memory at the end of the queue of a client that is away..."""
-TAIL_PAGES_CONNECTED: Final = 8
-"""...and of one that is connected: 4,096 messages, so that a short burst never takes the way over the disk."""
 PAGE_GROWTH: Final = 8
 """A page of a long tail has so many times the usual messages at most: 4,096, twice what the commit between two pages
 may hold, so a queue does not grow in memory however fast messages come. Each page costs two syncs, so larger ones are
 better than more."""
 WRITES_WAITING_MAX: Final = 2
 """Pages that wait for the disk: one is written, and the next is ready."""
-RETRY: Final[Duration] = 10 * SECOND
-"""The pause after a page could not be written."""
 
 
 class GivenUpPage(NamedTuple):
@@ -143,6 +137,7 @@ class QueuePager:
         assert entries is not None
         if session.number:
             copies = [entry.number for entry in entries]
+            page.first = copies[0]  # the session may have become durable anew meanwhile
             self.journal.append_for(session, paged_record(session.number, page, self.journal.clock_offset, copies), now)
         if self._ledger.log is not None:
             for entry in entries:
@@ -320,7 +315,7 @@ class QueuePager:
             if not outcome.failure:
                 storage.pages.remove(outcome.number, outcome.size)
         elif outcome.failure:
-            self._retry_at = now + RETRY
+            self._retry_at = now + PAGE_RETRY
             self._failed.append((session, page))
         else:
             self._written(session, page, now)
