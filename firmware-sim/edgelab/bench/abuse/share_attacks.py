@@ -234,6 +234,10 @@ class SharedGroupsFlood(ShareAttack):
         return 100
 
 
+OWNER_ADDRESS: Final = "127.0.0.3"
+"""Not that of the thief, who has used up the connections a second of one address."""
+
+
 class SessionTheft(ShareAttack):
     """Somebody's client identifier, with a clean start and without a user."""
 
@@ -273,7 +277,7 @@ class SessionTheft(ShareAttack):
     def retreat(self) -> None:
         """The owner comes back, and finds all that waited; nothing is acknowledged, so it waits on."""
         super().retreat()
-        owner = self.crowd.dial()
+        owner = self.crowd.dial(source=OWNER_ADDRESS)
         assert owner is not None
         owner.sendall(self._owner)
         found = self._read(owner, b"\x20\x02\x01\x00")
