@@ -6,14 +6,13 @@ EDGEBROKER_PAGE_RUNS=2000 .venv/bin/pytest tests/laws/test_queue_page_laws.py   
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from edgebridge.frontend.journal import queue_pager as queue_pager_module
 from edgebridge.frontend.journal.queue_pager import QueuePager
-from edgebridge.session.inflight import QueueEntry
+from edgebridge.session.queue.page import QueuePage
 from edgebridge.session.session import Session
 from edgebroker.storage.journal import page_files as page_files_module
 from edgebroker.storage.journal.page_files import PageFiles
@@ -88,14 +87,13 @@ def reads_pages_from_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_other_numbers_to_what_is_read(patch: pytest.MonkeyPatch) -> None:
-    new_page = queue_pager_module.new_page
+    record = queue_pager_module.paged_record
 
-    def shifted(number: int, entries: list[QueueEntry]) -> Any:
-        page = new_page(number, entries)
+    def shifted(one: int, page: QueuePage, clock: int, copies: Sequence[int] = ()) -> bytes:
         page.first += 1
-        return page
+        return record(one, page, clock, copies)
 
-    patch.setattr(queue_pager_module, "new_page", shifted)
+    patch.setattr(queue_pager_module, "paged_record", shifted)
 
 
 MISTAKES: list[Callable[[pytest.MonkeyPatch], None]] = [
