@@ -10,7 +10,8 @@ MIB = 1024 * KIB
 # -- topics ---------------------------------------------------------------------------------------------------
 USER_PROPERTIES_MAX = 4_096  # of an event between gateways; a client's packet has at most 2,048, a bridge adds its own
 TOPIC_BYTES_MAX = 65_535  # the length field of an MQTT string is two bytes
-TOPIC_LEVELS_MAX = 128  # deeper trees exist only in attacks; real hierarchies have 4 to 12 levels
+TOPIC_LEVELS_MAX = 256  # of clients' topics, by default; real hierarchies have 4 to 12 levels
+TOPIC_LEVELS_LIMIT = 512  # of all topics, whoever sends them: some code descends a call per level
 
 # -- content filters (docs/filters.md, "Bounds") ---------------------------------------------------------------
 FILTER_BYTES_MAX = 2 * KIB  # a filter is read by people; the longest sensible one we know has 300 characters

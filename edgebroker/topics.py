@@ -9,7 +9,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
-from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
+from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_LIMIT
 
 _CONTROLS: Final = chain(range(0x01, 0x20), range(0x7F, 0xA0))
 _NON_CHARACTERS: Final = chain(
@@ -27,6 +27,10 @@ def has_disallowed(text: str) -> bool:
     return not (text.isprintable() or _DISALLOWED.isdisjoint(text))  # none of them is printable
 
 
+RESERVED_TREES: Final = frozenset(("$SYS", "$share", "$filter", "$file"))
+"""First levels of what is the broker's own. Other trees that begin with `$`, such as `$aws`, are ordinary, but for
+wildcards, which do not match them in the first level (section 4.7.2).
+"""
 SEPARATOR = "/"
 SINGLE_LEVEL = "+"
 MULTI_LEVEL = "#"
@@ -34,6 +38,11 @@ USUAL_CHARS = 256
 """The length up to which a topic counts once. Topics of real hierarchies have 20 to 80 characters; an attacker's has up
 to TOPIC_BYTES_MAX.
 """
+
+
+def is_reserved(text: str) -> bool:
+    """Return whether the topic name or topic filter *text* is in one of RESERVED_TREES."""
+    return text.startswith("$") and text.partition(SEPARATOR)[0] in RESERVED_TREES
 
 
 def parse_topic_name(text: str, allows_all: bool = False) -> str:
@@ -132,8 +141,13 @@ def _check_text(text: str, what: str) -> None:
         raise TopicInvalid(f"a {what} holds no U+0000")
     if len(text) > TOPIC_BYTES_MAX or len(text.encode("utf-8", "replace")) > TOPIC_BYTES_MAX:
         raise TopicInvalid(f"a {what} has at most {TOPIC_BYTES_MAX} bytes")
-    if text.count(SEPARATOR) >= TOPIC_LEVELS_MAX:
-        raise TopicInvalid(f"a {what} has at most {TOPIC_LEVELS_MAX} levels")
+    check_levels(text, TOPIC_LEVELS_LIMIT)
+
+
+def check_levels(text: str, levels_max: int) -> None:
+    """Raise TopicInvalid if the topic name or topic filter *text* has more than *levels_max* levels."""
+    if text.count(SEPARATOR) >= levels_max:
+        raise TopicInvalid(f"a topic has at most {levels_max} levels")
 
 
 def weight(topic: str) -> int:

@@ -56,6 +56,8 @@ class StdoutWriter:
 
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+IGNORED = (signal.SIGUSR1, signal.SIGUSR2)
+"""Mosquitto does something at these; a script that is left over from it must not end a gateway."""
 
 
 def serve(settings: Settings, read: Callable[[], Settings], as_json: bool) -> None:
@@ -84,6 +86,8 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     sighup, loop = asyncio.Event(), asyncio.get_running_loop()
     # Before the journal is read, which may take minutes: SIGHUP would end the process.
     loop.add_signal_handler(signal.SIGHUP, sighup.set)
+    for name in IGNORED:
+        signal.signal(name, signal.SIG_IGN)
     gateway = Gateway(settings, tell=operator_log.log_line, notices=operator_log)
     gateway.lag_monitor.on_each_beat(stderr.flush)
     gateway.lag_monitor.on_each_beat(stdout.flush)

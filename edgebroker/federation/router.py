@@ -73,11 +73,9 @@ from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
-from edgebroker.topics import TopicFilter
+from edgebroker.topics import TopicFilter, is_reserved
 
 SEQUENCE_MODULUS: Final = 1 << 32
-LOCAL_TOPIC_PREFIX: Final = "$"
-"""Topics with this prefix are local to one gateway."""
 
 
 class FederationRouter:
@@ -170,7 +168,7 @@ class FederationRouter:
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
     ) -> list[Effect]:
         """Announce a local client's subscription *number*. Raises ValueError if the number is in use."""
-        if topic_filter.text.startswith(LOCAL_TOPIC_PREFIX):
+        if is_reserved(topic_filter.text):
             return []
         changed = self.interests.subscribed(number, topic_filter, predicates)
         return self._propagate(self.gossip.announce(changed), now)
@@ -200,7 +198,7 @@ class FederationRouter:
         waiting events are lost in a crash. old: the header of the retained message that it replaces.
         """
         topic = publication.topic
-        if topic.startswith(LOCAL_TOPIC_PREFIX):
+        if is_reserved(topic):
             return []
         record, sends = self.region.advertisement_for(publication.publisher, topic, now)
         effects: list[Effect] = [*sends]
@@ -235,7 +233,7 @@ class FederationRouter:
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
     ) -> list[Effect]:
         """Query other gateways for retained messages for subscription *number*."""
-        if topic_filter.text.startswith(LOCAL_TOPIC_PREFIX):
+        if is_reserved(topic_filter.text):
             return []
         return self.retained_queries.query(number, [Interest(topic_filter, predicate) for predicate in predicates])
 

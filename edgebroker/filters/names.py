@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterInvalid
-from edgebroker.limits import TOPIC_LEVELS_MAX
+from edgebroker.limits import TOPIC_LEVELS_LIMIT
 
 KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"))
 """Words, in upper case, that must be quoted as attribute names."""
@@ -125,7 +125,7 @@ def _reserved(steps: list[Step], column: int) -> AttributeName:
         return AttributeName(f"$user.{_key(rest[0], may_be_keyword=True)}", AttributeSource.USER, (rest[0],))
     level = _LEVEL.fullmatch(word)
     number = int(level[1]) if level else 0
-    if word not in _PLAIN and not 1 <= number <= TOPIC_LEVELS_MAX:
+    if word not in _PLAIN and not 1 <= number <= TOPIC_LEVELS_LIMIT:
         raise FilterInvalid(_unknown(word), column)
     if rest:
         raise FilterInvalid(f"{word} is a single value; nothing may follow it", column + len(word))
@@ -136,7 +136,7 @@ def _reserved(steps: list[Step], column: int) -> AttributeName:
 
 def _unknown(word: str) -> str:
     if word.lower().startswith("$level"):
-        return f"topic levels are called $level1 to $level{TOPIC_LEVELS_MAX}, not {word[:40]!r}"
+        return f"topic levels are called $level1 to $level{TOPIC_LEVELS_LIMIT}, not {word[:40]!r}"
     from difflib import get_close_matches  # 0.2 MiB, loaded only after a misspelt name
 
     near = get_close_matches(word[:20].lower(), _KNOWN, n=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgebroker.filters.attributes import Extractor
 from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
-from edgebroker.limits import ROUTES_MAX
+from edgebroker.limits import ROUTES_MAX, TOPIC_LEVELS_MAX
 from edgebroker.log_schema import NO_EVENT, Cause, EventId
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
@@ -260,6 +260,8 @@ class Routes:
         self.subscriptions = subscriptions
         self._timers = timers
         self.epoch = 0
+        self.topic_levels_max = TOPIC_LEVELS_MAX
+        """Levels of topic names and topic filters of clients."""
         self.work = 0
         """The cost of routing so far, in units of about a microsecond. A publication costs 1, each copy 1, four
         Subscription Identifiers 1, a group 1 and eight members of it 1. Matching its content costs CONTENT, an eighth

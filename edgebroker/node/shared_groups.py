@@ -37,6 +37,9 @@ class GroupMember(Protocol):
     def has_room(self, size: int) -> bool:
         """Return whether a copy of *size* bytes can be sent at once or queued for it."""
 
+    def takes(self, publication: Publication) -> bool:
+        """Return whether the packet of *publication* is no larger than its client takes, as far as is known."""
+
 
 class SharedGroup:
     """The subscriptions of one group, in the order in which they joined."""
@@ -69,7 +72,8 @@ class SharedGroup:
     def fairest(self, publication: Publication, may_read: MayRead | None = None) -> Subscription | None:
         """Choose the connected member with the fewest outstanding copies, in rotation where several have equally few.
 
-        If no member is connected, members with a queue are chosen by the same rule. Members without room come last.
+        If no member is connected, members with a queue are chosen by the same rule. Members without room come last, but
+        for those whose client does not take packets of this size: their copy would be dropped.
         """
         at = self._fairest_index(publication, may_read)
         if at < 0:
@@ -88,14 +92,18 @@ class SharedGroup:
     def _fairest_index(self, publication: Publication, may_read: MayRead | None) -> int:
         """Return the index in `members` of the `fairest`; -1 if there is none."""
         at = self._lowest_rank_index(publication, may_read, False)
-        if at >= 0 and publication.qos and not _has_room(self.members[at], publication):
+        if at < 0:
+            return self._lowest_rank_index(publication, may_read, False, may_be_too_small=True)
+        if publication.qos and not _has_room(self.members[at], publication):
             other = self._lowest_rank_index(publication, may_read, True)
             at = at if other < 0 else other
         return at
 
-    def _lowest_rank_index(self, publication: Publication, may_read: MayRead | None, needs_room: bool) -> int:
-        """Return the index of the member with the lowest rank, optionally only of those with room; -1 if there
-        is none.
+    def _lowest_rank_index(
+        self, publication: Publication, may_read: MayRead | None, needs_room: bool, may_be_too_small: bool = False
+    ) -> int:
+        """Return the index of the member with the lowest rank, optionally only of those with room, or also of those
+        whose client does not take so large a packet; -1 if there is none.
         """
         members = self.members
         count = len(members)
@@ -111,6 +119,8 @@ class SharedGroup:
             if needs_room and not _has_room(member, publication):
                 continue
             receiver: GroupMember = member.receiver
+            if not (may_be_too_small or receiver.takes(publication)):
+                continue
             outstanding = receiver.outstanding
             rank = (0 if receiver.is_connected else 1 if member.qos else 2, outstanding)
             if rank < best_rank:
@@ -134,10 +144,12 @@ class SharedGroup:
         return hash((self.name, publication.publisher, publication.topic))
 
     def _sticky_member(self, publication: Publication, may_read: MayRead | None) -> Subscription | None:
-        """Return the member to which the publication's flow is assigned, if it is connected and may read it."""
+        """Return the member to which the publication's flow is assigned, if it is connected, may read it and can."""
         client = self._groups.flows.get(self._flow_hash(publication))
         member = None if client is None else self._by_client.get(client)
         if member is None or member.subscriber.is_gone or not member.receiver.is_connected:
+            return None
+        if not member.receiver.takes(publication):
             return None
         return member if may_read is None or may_read(member, publication) else None
 

@@ -133,3 +133,18 @@ def test_a_file_without_good_tokens_is_refused(tmp_path: Path, text: str | None,
     for command in (("check", str(settings)), ("run", "--config", str(settings))):
         code, told = command_line(*command)
         assert (code, why in told) == (2, True), told
+
+
+def test_where_clients_say_who_they_are_pages_want_a_token(start_gateway: Callable[..., Any], tmp_path: Path) -> None:
+    """Every user of this machine could read who is connected and what is published."""
+    settings = tmp_path / "gateway.toml"
+    (tmp_path / "users").write_text("")
+    settings.write_text('[listener]\nport = 0\n[http]\nport = 0\n[access]\npassword_file = "users"\n')
+    gateway = start_gateway("--config", str(settings))
+    browser = Browser(HttpAddress(**gateway.listening["http"]))
+    for path in ("/status", "/clients", "/client?name=a", "/trace", "/retained", "/readers?topic=a", "/links"):
+        code, _, body = browser.get(path)
+        assert (code, "set http.token_file" in body) == (403, True), path
+    for path in ("/metrics", "/health"):
+        assert browser.get(path)[0] == 200, path
+    gateway.stop()

@@ -351,3 +351,13 @@ def test_it_starts_reloads_and_stops_where_its_own_descriptors_are_closed(
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+def test_signals_that_mean_something_to_mosquitto_end_nothing(start_gateway: Callable[..., Any], name: str) -> None:
+    gateway = start_gateway()
+    gateway.process.send_signal(getattr(signal, name))
+    with socket.create_connection(("127.0.0.1", gateway.port), 30) as line:
+        line.sendall(bytes.fromhex("100d 00044d515454 04 02 0000 0001 61"))
+        assert line.recv(4) == b"\x20\2\0\0"
+    gateway.stop()

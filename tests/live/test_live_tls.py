@@ -18,6 +18,8 @@ import pytest
 
 from edgebroker.cli.init.authority import Authority, KeyPair
 
+from .conftest import command_line
+
 PATIENCE_S = 30.0
 SUB, PUB = shutil.which("mosquitto_sub"), shutil.which("mosquitto_pub")
 needs_mosquitto = pytest.mark.skipif(not (SUB and PUB), reason="mosquitto_sub or mosquitto_pub is not installed")
@@ -248,3 +250,50 @@ def test_files_that_do_not_fit_are_refused_at_the_start(
         )
         assert ended.returncode == 2
         assert told.format(**names) in ended.stderr
+
+
+OLD_CIPHERS = ("AES128-SHA", "AES256-SHA256", "AES128-GCM-SHA256", "DHE-RSA-AES128-SHA", "ECDHE-RSA-AES256-SHA")
+"""RSA key exchange, finite-field Diffie-Hellman, and CBC with SHA-1."""
+
+
+@pytest.fixture(scope="module")
+def rsa_pair(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
+    folder = tmp_path_factory.mktemp("rsa")
+    pair = KeyPair(folder / "server.crt", folder / "server.key")
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*make.split(), "-out", pair.certificate, "-keyout", pair.key], check=True, capture_output=True)
+    return pair
+
+
+@pytest.mark.parametrize("cipher", OLD_CIPHERS)
+def test_old_devices_come_in_where_they_may(
+    start_gateway: Callable[..., Any], rsa_pair: KeyPair, tmp_path: Path, cipher: str
+) -> None:
+    listener = f'[[listener]]\nport = 0\ntls_certificate = "{rsa_pair.certificate}"\ntls_key = "{rsa_pair.key}"\n'
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(f'[[listener]]\n{listener}{listener}tls_ciphers = "old-devices"\n')
+    gateway = start_gateway("--config", str(settings), "--log-level", "warning", "--log-format", "json")
+    usual, old = (one["port"] for one in gateway.listening["listeners"][1:])
+    context = ssl.create_default_context(cafile=str(rsa_pair.certificate))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(f"{cipher}:@SECLEVEL=0")
+    with (
+        socket.create_connection(("127.0.0.1", old), PATIENCE_S) as line,
+        context.wrap_socket(line, server_hostname="localhost") as safe,
+    ):
+        assert (safe.cipher() or ("",))[0] == cipher
+        safe.sendall(CONNECT)
+        assert safe.recv(4) == CONNACK
+    with socket.create_connection(("127.0.0.1", usual), PATIENCE_S) as line, pytest.raises((ssl.SSLError, OSError)):
+        context.wrap_socket(line, server_hostname="localhost")
+    assert said_at_end(gateway) == [("tls-handshake", "turned away: no shared cipher")]
+
+
+def test_ciphers_that_nobody_knows_are_refused(certificates: Certificates, tmp_path: Path) -> None:
+    pair = certificates.server
+    settings = tmp_path / "gateway.toml"
+    settings.write_text(
+        f'[listener]\ntls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\ntls_ciphers = "old-device"\n'
+    )
+    code, told = command_line("check", str(settings))
+    assert (code, "tls_ciphers: OpenSSL knows no cipher of 'old-device'" in told) == (2, True), told

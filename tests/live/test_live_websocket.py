@@ -233,3 +233,26 @@ def test_what_is_no_websocket_request(serve: Callable[..., Any], said: bytes, an
         heard = line.recv(4_096)
     assert heard[: len(answer) or None] == answer
     assert [code for code, _ in said_at_end(gateway)] == ["websocket-upgrade"]
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"])
+def test_who_comes_through_a_proxy_is_not_this_machine(serve: Callable[..., Any], header: str) -> None:
+    """The proxy is on this machine, its clients are not: who names no user comes in no more."""
+    gateway = serve()
+    direct, through = (
+        Browser(gateway.web_port, extra_headers=headers) for headers in ([], [(header.encode(), b"203.0.113.7")])
+    )
+    for browser, answer in ((direct, CONNACK), (through, bytes.fromhex("20020005"))):
+        browser.say(BytesMessage(CONNECT))
+        assert browser.hear_bytes(4) == answer
+    gateway.process.terminate()
+    _, complaints = gateway.process.communicate(timeout=PATIENCE_S)
+    assert b"this listener wants a user name" in complaints
+
+
+def test_where_everybody_may_come_in_a_proxy_changes_nothing(serve: Callable[..., Any]) -> None:
+    gateway = serve("anonymous = true")
+    browser = Browser(gateway.web_port, extra_headers=[(b"X-Forwarded-For", b"203.0.113.7")])
+    browser.say(BytesMessage(CONNECT))
+    assert browser.hear_bytes(4) == CONNACK
+    gateway.stop()

@@ -146,3 +146,8 @@ def test_a_filter_that_many_ask_for_is_read_once_and_a_bad_one_is_refused_each_t
     for _ in range(2):
         with pytest.raises(FilterInvalid):
             parse_subscription("$filter/temp >/a")
+
+
+def test_a_shared_subscription_without_a_group_says_what_to_write() -> None:
+    with pytest.raises(TopicInvalid, match=r"the name of the group is missing: \$share/group/\$filter/"):
+        parse_subscription("$share/$filter/temp>30/s/#")

@@ -155,9 +155,9 @@ def test_names_have_one_spelling() -> None:
 
 @pytest.mark.clause("F-15", "F-16")
 def test_reserved_names() -> None:
-    known = ["$topic", "$level1", "$level128", "$qos", "$retain", "$size", "$client", "$user.key"]
+    known = ["$topic", "$level1", "$level512", "$qos", "$retain", "$size", "$client", "$user.key"]
     assert Filter.parse(" AND ".join(f"{name} IS NULL" for name in known)).attributes == set(known)
-    for name in ("$level0", "$level129", "$level", "$level01", "$topics", "$user", "$user[0]", "$user.a.b", "$qos.x"):
+    for name in ("$level0", "$level513", "$level", "$level01", "$topics", "$user", "$user[0]", "$user.a.b", "$qos.x"):
         refusal(f"{name} = 1")
     assert "$topic" in refusal("$topc = 'x'").reason
     assert '"$ts"' in refusal("$ts > 1").reason
@@ -294,7 +294,7 @@ def test_refusals_name_the_column_and_the_cure(text: str) -> None:
 
 @pytest.mark.clause("F-41")
 @pytest.mark.parametrize(
-    ("name", "column"), [("in.x", 1), ("$tpoic", 1), ("$level129", 1), ("$user", 1), ("$qos.a", 5), ("$level3[0]", 8)]
+    ("name", "column"), [("in.x", 1), ("$tpoic", 1), ("$level513", 1), ("$user", 1), ("$qos.a", 5), ("$level3[0]", 8)]
 )
 def test_a_refused_name_says_where_it_stands_each_time(name: str, column: int) -> None:
     for before in ("", "b AND ", "   c = 1 OR ", ""):

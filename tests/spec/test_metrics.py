@@ -113,7 +113,7 @@ def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
         for number in range(1, 4):
             say(gateway, writer, Publish("a/b", b'{"t": 2}', 1, packet_id=number))
         say(gateway, writer, Publish("nobody", b"x", 0, retain=True))
-        say(gateway, writer, Publish("$x", b"x", 0))
+        say(gateway, writer, Publish("$SYS/x", b"x", 0))
         reader.close()
         gateway.frontend.closed(reader, clock())
         say(gateway, writer, Publish("a/b", b'{"t": 0}', 1, packet_id=9))

@@ -31,6 +31,9 @@ class Hand:
     def has_room(self, size: int) -> bool:
         return size <= self.room
 
+    def takes(self, publication: Publication) -> bool:
+        return True
+
 
 def join(node: Node, hand: Hand, where: str | None = None, qos: int = 1, group: str = "g") -> None:
     wanted = Filter.parse(where) if where else None

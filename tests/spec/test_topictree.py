@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX
+from edgebroker.limits import TOPIC_BYTES_MAX, TOPIC_LEVELS_LIMIT
 from edgebroker.topics import TopicFilter
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ def test_levels_of_any_length_are_told_apart(tree: TopicTree) -> None:
 
 
 def test_the_longest_filter_and_topic(tree: TopicTree) -> None:
-    long, deep, wild = "x" * TOPIC_BYTES_MAX, "/" * (TOPIC_LEVELS_MAX - 1), "+/" * (TOPIC_LEVELS_MAX - 1) + "#"
+    long, deep, wild = "x" * TOPIC_BYTES_MAX, "/" * (TOPIC_LEVELS_LIMIT - 1), "+/" * (TOPIC_LEVELS_LIMIT - 1) + "#"
     add(tree, long, deep, wild)
     assert matching(tree, long) == [long]
     assert matching(tree, deep) == [wild, deep]
-    assert matching(tree, deep + "/" * TOPIC_LEVELS_MAX) == [wild], "no topic of a client, but no reason to fail"
+    assert matching(tree, deep + "/" * TOPIC_LEVELS_LIMIT) == [wild], "no topic of a client, but no reason to fail"
 
 
 def test_every_mixture_of_names_and_plus(tree: TopicTree) -> None:

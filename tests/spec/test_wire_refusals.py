@@ -20,7 +20,7 @@ from edgebridge.wire.packets import ConnAck
 from edgebridge.wire.properties import PROPERTIES_BYTES_MAX
 from edgebridge.wire.reasons import ReasonCode as R
 
-MALFORMED, VIOLATION, TOPIC = R.MALFORMED_PACKET, R.PROTOCOL_ERROR, R.TOPIC_NAME_INVALID
+MALFORMED, VIOLATION = R.MALFORMED_PACKET, R.PROTOCOL_ERROR
 
 C311 = b"\x00\x04MQTT\x04"
 C5 = b"\x00\x04MQTT\x05"
@@ -83,10 +83,19 @@ REFUSALS = (
     Refusal("will retain without a will", 0x10, C5 + b"\x22\x00\x00\x00\x00\x00", MALFORMED, "", "MQTT-3.1.2-11"),
     Refusal("will QoS 3", 0x10, C311 + b"\x1e\x00\x00\x00\x00\x00\x01t\x00\x00", MALFORMED, "MQTT-3.1.2-14", ""),
     Refusal("will QoS 3", 0x10, C5 + b"\x1e\x00\x00\x00\x00\x00\x00\x00\x01t\x00\x00", MALFORMED, "", "MQTT-3.1.2-14"),
-    Refusal("a will without a topic", 0x10, C311 + b"\x06\x00\x00\x00\x00\x00\x00\x00\x00", TOPIC, "MQTT-4.7.3-1", ""),
-    Refusal("a will to a wildcard", 0x10, C311 + b"\x06\x00\x00\x00\x00\x00\x01#\x00\x00", TOPIC, "MQTT-4.7.1-1", ""),
     Refusal(
-        "a will to a wildcard", 0x10, C5 + b"\x06\x00\x00\x00\x00\x00\x00\x00\x01+\x00\x00", TOPIC, "", "MQTT-4.7.0-1"
+        "a will without a topic", 0x10, C311 + b"\x06\x00\x00\x00\x00\x00\x00\x00\x00", MALFORMED, "MQTT-4.7.3-1", ""
+    ),
+    Refusal(
+        "a will to a wildcard", 0x10, C311 + b"\x06\x00\x00\x00\x00\x00\x01#\x00\x00", MALFORMED, "MQTT-4.7.1-1", ""
+    ),
+    Refusal(
+        "a will to a wildcard",
+        0x10,
+        C5 + b"\x06\x00\x00\x00\x00\x00\x00\x00\x01+\x00\x00",
+        MALFORMED,
+        "",
+        "MQTT-4.7.0-1",
     ),
     Refusal("a password alone", 0x10, C311 + b"\x42\x00\x00\x00\x00\x00\x01p", MALFORMED, "MQTT-3.1.2-22", ""),
     Refusal("a missing user name", 0x10, C311 + b"\x82\x00\x00\x00\x00", MALFORMED, "section 2.2.3", ""),
@@ -117,8 +126,8 @@ REFUSALS = (
     # -- PUBLISH -----------------------------------------------------------------------------------------------
     Refusal("QoS 3", 0x36, b"\x00\x01a\x00\x01\x00", MALFORMED, "MQTT-3.3.1-4", "MQTT-3.3.1-4"),
     Refusal("a QoS 0 duplicate", 0x38, b"\x00\x01a\x00", MALFORMED, "MQTT-3.3.1-2", "MQTT-3.3.1-2"),
-    Refusal("a topic with +", 0x30, b"\x00\x03a/+\x00", TOPIC, "MQTT-3.3.2-2", "MQTT-3.3.2-2"),
-    Refusal("a topic with #", 0x30, b"\x00\x01#\x00", TOPIC, "MQTT-3.3.2-2", "MQTT-3.3.2-2"),
+    Refusal("a topic with +", 0x30, b"\x00\x03a/+\x00", MALFORMED, "MQTT-3.3.2-2", "MQTT-3.3.2-2"),
+    Refusal("a topic with #", 0x30, b"\x00\x01#\x00", MALFORMED, "MQTT-3.3.2-2", "MQTT-3.3.2-2"),
     Refusal("no topic", 0x30, b"\x00\x00\x00", VIOLATION, "MQTT-4.7.3-1", "section 3.3.2.1"),
     Refusal("QoS 1 with identifier 0", 0x32, b"\x00\x01a\x00\x00\x00", VIOLATION, "MQTT-2.3.1-1", "MQTT-2.2.1-3"),
     Refusal("QoS 1 without an identifier", 0x32, b"\x00\x01a", MALFORMED, "section 2.2.3", "section 2.1.4"),
@@ -200,7 +209,7 @@ PROPERTY_REFUSALS = (
     Refusal("a user property with U+0000", *_publish_with(b"\x26\x00\x01\x00\x00\x00"), MALFORMED, "", "MQTT-1.5.4-2"),
     Refusal("payload format 2", *_publish_with(b"\x01\x02"), VIOLATION, "", "section 3.3.2.3.2"),
     Refusal("topic alias 0", *_publish_with(b"\x23\x00\x00"), R.TOPIC_ALIAS_INVALID, "", "MQTT-3.3.2-8"),
-    Refusal("a response topic with #", *_publish_with(b"\x08\x00\x01#"), TOPIC, "", "MQTT-3.3.2-14"),
+    Refusal("a response topic with #", *_publish_with(b"\x08\x00\x01#"), MALFORMED, "", "MQTT-3.3.2-14"),
     Refusal("subscription identifier 0", *_subscribe_with(b"\x0b\x00"), VIOLATION, "", "section 3.8.2.1.2"),
     Refusal("two subscription identifiers", *_subscribe_with(b"\x0b\x01\x0b\x02"), VIOLATION, "", "section 3.8.2.1.2"),
     Refusal("receive maximum 0", *_connect_with(b"\x21\x00\x00"), VIOLATION, "", "section 3.1.2.11.3"),

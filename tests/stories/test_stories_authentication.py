@@ -62,6 +62,19 @@ def test_nobody_in_particular(play: Any) -> None:
     play("a > CONNECT    a < CONNACK reason=0x87    a < CLOSED", access=ACCESS, listener_context=CLOSED)
 
 
+def test_an_empty_user_name_with_an_empty_password_is_nobody(play: Any) -> None:
+    play('a > CONNECT username="" password=""    a < CONNACK    b > CONNECT username=""    b < CONNACK', access=ACCESS)
+    assert play.client("a").line.connection.verdict.user == ""
+
+
+def test_an_empty_user_name_lets_nobody_into_a_closed_listener(play: Any) -> None:
+    play(
+        'a > CONNECT username="" password=""    a < CONNACK reason=0x87    a < CLOSED',
+        access=ACCESS,
+        listener_context=CLOSED,
+    )
+
+
 def test_nobody_in_particular_where_that_is_enough(play: Any) -> None:
     play(
         'a > CONNECT    a < CONNACK    b > CONNECT username="x" password="y"    b < CONNACK reason=0x86    b < CLOSED',
@@ -217,12 +230,12 @@ def test_proofs_are_bounded_and_not_mixed_up(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_refusal_is_counted_once(play_v5: Any) -> None:
     play_v5(
-        """
+        r"""
         a > CONNECT username="anna" password="wrong"    a < CONNACK reason=0x86    a < CLOSED
         b > CONNECT id=$bridge/b                        b < CONNACK reason=0x85    b < CLOSED
         c > CONNECT                                     c < CONNACK
         d > CONNECT                                     d < CONNACK reason=0x97    d < CLOSED
-        e > CONNECT will=w/+ will-payload="x"           e < CONNACK reason=0x90    e < CLOSED
+        e > CONNECT will="w/\u0001" will-payload="x"    e < CONNACK reason=0x90    e < CLOSED
         f opens
         f > 0x100600044d515454                          f < CLOSED
         c > 0xf100                                      c < DISCONNECT reason=0x81    c < CLOSED

@@ -191,12 +191,12 @@ def test_refusals_have_words_for_who_wants_them(play_v5: Any) -> None:
     """[MQTT-3.1.2-29]; and only as many as the client takes [MQTT-3.4.2-2]."""
     play_v5("""
     bob   > CONNECT                 bob   < CONNACK
-    bob   > PUBLISH $x qos=1        bob   < PUBACK reason=0x87 why~"broker's own"
-    bob   > PUBLISH $x qos=2        bob   < PUBREC reason=0x87 why~"broker's own"
+    bob   > PUBLISH $SYS/x qos=1        bob   < PUBACK reason=0x87 why~"broker's own"
+    bob   > PUBLISH $SYS/x qos=2        bob   < PUBREC reason=0x87 why~"broker's own"
     carl  > CONNECT problems=0      carl  < CONNACK
-    carl  > PUBLISH $x qos=1        carl  < PUBACK reason=0x87
+    carl  > PUBLISH $SYS/x qos=1        carl  < PUBACK reason=0x87
     dora  > CONNECT bytes-max=40    dora  < CONNACK
-    dora  > PUBLISH $x qos=1        dora  < PUBACK reason=0x87
+    dora  > PUBLISH $SYS/x qos=1        dora  < PUBACK reason=0x87
     """)
     for name in ("carl", "dora"):
         assert b"broker's own" not in b"".join(play_v5.client(name).octets)

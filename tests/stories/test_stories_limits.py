@@ -335,3 +335,56 @@ def test_who_reads_slowly_is_not_to_blame_for_a_large_message(play: Any, qos: in
     while not connection.closing:
         play("alice > 0x" + "c000" * 4_000)
         assert connection.out_bytes < held + 1_100_000
+
+
+def test_topics_and_filters_have_so_many_levels(play_v5: Any) -> None:
+    deep = "/".join("a" * 9)
+    play_v5("bob > CONNECT    bob < CONNACK", FrontendOptions(topic_levels_max=9))
+    play_v5(f"""
+    bob > SUBSCRIBE {deep} {deep}/a    bob < SUBACK granted=0,0x8F
+    bob > PUBLISH {deep} "x"           bob < PUBLISH {deep} "x"
+    bob > PUBLISH {deep}/a qos=1       bob < DISCONNECT reason=0x90    bob < CLOSED
+    ann > CONNECT will={deep}/a will-payload="x"    ann < CONNACK reason=0x90    ann < CLOSED
+    """)
+
+
+def test_a_copy_that_is_too_large_with_all_identifiers_goes_out_as_several(play_v5: Any) -> None:
+    play_v5("bob > CONNECT    bob < CONNACK    ann > CONNECT bytes-max=39    ann < CONNACK")
+    many = 200_000_000
+    play_v5(f"""
+    ann > SUBSCRIBE t/# qos=1 sub={many}        ann < SUBACK granted=1
+    ann > SUBSCRIBE t/+ qos=1 sub={many + 1}    ann < SUBACK granted=1
+    ann > SUBSCRIBE +/1 sub={many + 2}          ann < SUBACK granted=0
+    bob > PUBLISH t/1 qos=1 "abcdefgh"          bob < PUBACK
+    ann < PUBLISH t/1 qos=1 "abcdefgh" sub={many},{many + 1},{many + 2}
+    bob > PUBLISH t/1 qos=1 "abcdefghijklmno"   bob < PUBACK
+    ann < PUBLISH t/1 qos=1 "abcdefghijklmno" sub={many}
+    ann < PUBLISH t/1 qos=1 "abcdefghijklmno" sub={many + 1}
+    ann < PUBLISH t/1 "abcdefghijklmno" sub={many + 2}
+    """)
+    ledger = play_v5.broker.ledger
+    assert (ledger.matched, play_v5.dropped(Cause.PACKET_TOO_LARGE)) == (4, 0)
+
+
+WRONG = {
+    1: ("PUBREC", "PUBREC reason=0x80", "PUBCOMP"),
+    2: ("PUBACK", "PUBACK reason=0x80", "PUBCOMP"),
+}
+"""QoS of a message -> acknowledgements that do not belong to it."""
+
+
+@pytest.mark.mqtt(v311="MQTT-4.3.3-1", v5="MQTT-4.3.3-3")
+@pytest.mark.parametrize(("qos", "wrong"), [(qos, wrong) for qos, several in WRONG.items() for wrong in several])
+def test_an_acknowledgement_of_another_kind_ends_the_connection(play: Any, qos: int, wrong: str) -> None:
+    """The message was not delivered by it, and is sent again."""
+    if "=" in wrong and not play.dialect.has_reasons:
+        return
+    kept = "CONNECT clean=0 session=3600"
+    play(f"""
+    bob > CONNECT    bob < CONNACK    ann > {kept}    ann < CONNACK
+    ann > SUBSCRIBE t qos={qos}       ann < SUBACK granted={qos}
+    bob > PUBLISH t qos={qos} "x"     ann < PUBLISH t qos={qos} "x"    bob < {"PUBACK" if qos == 1 else "PUBREC"}
+    ann > {wrong}                     ann < DISCONNECT reason=0x82    ann < CLOSED
+    ann > {kept}                      ann < CONNACK present=1    ann < PUBLISH t qos={qos} dup=1 "x"
+    """)
+    assert play.broker.ledger.delivered == 0

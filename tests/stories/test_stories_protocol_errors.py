@@ -27,7 +27,7 @@ OFFENCES = {
     "QoS 3": ("3605000174000178", "", 0x81),
     "DUP at QoS 0": ("3803000174", "", 0x81),
     "packet identifier 0": ("32050001740000", "", 0x82),
-    "topic with wildcard": ("3003000123", "300400012300", 0x90),
+    "topic with wildcard": ("3003000123", "300400012300", 0x81),
     "no topic": ("30020000", "3003000000", 0x82),
     "topic beyond the packet": ("3003000574", "", 0x81),
     "topic that is no UTF-8": ("30030001ff", "30040001ff00", 0x81),

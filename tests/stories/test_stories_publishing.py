@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from edgebroker.topics import TopicFilter
+
 PAIR = """
     alice > CONNECT    alice < CONNACK
     bob   > CONNECT    bob   < CONNACK
@@ -138,6 +140,25 @@ def test_topics_of_the_broker_are_apart(play: Any) -> None:
     alice > SUBSCRIBE $SYS/broker/features/#   alice < SUBACK granted=0
                                                alice < PUBLISH $SYS/broker/features/filter retain=1 "1"
     """)
+
+
+@pytest.mark.parametrize("topic", ["$aws/things/pump/shadow", "$iothub/twin", "$queue/a", "$SYSTEM/x"])
+def test_other_trees_with_a_dollar_sign_are_ordinary(play: Any, topic: str) -> None:
+    """Wildcards in the first level do not see them either."""
+    first = topic.partition("/")[0]
+    play(PAIR)
+    play(f"""
+    alice > SUBSCRIBE # +/# {first}/#    alice < SUBACK granted=0,0,0
+    bob   > PUBLISH {topic} qos=1 retain=1 "x"    bob < PUBACK reason=0    alice < PUBLISH {topic} "x"
+    """)
+    assert [one.topic for one in play.broker.frontend.retained.walk(TopicFilter.parse(f"{first}/#")) if one] == [topic]
+
+
+@pytest.mark.parametrize("tree", ["$SYS", "$share", "$filter", "$file"])
+def test_the_trees_of_the_broker_are_reserved(play_v5: Any, tree: str) -> None:
+    play_v5(PAIR)
+    for topic in (tree, f"{tree}/x"):
+        play_v5(f"bob > PUBLISH {topic} qos=1    bob < PUBACK reason=0x87")
 
 
 @pytest.mark.mqtt(

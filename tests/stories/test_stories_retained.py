@@ -118,6 +118,23 @@ def test_the_store_is_bounded(play_v5: Any) -> None:
     """)
 
 
+def test_what_the_store_has_no_room_for_goes_to_its_readers(play: Any) -> None:
+    """A 3.1.1 publisher hears success in any case, so nothing that it said may vanish while somebody wants it."""
+    play(PAIR, FrontendOptions(retained_messages_max=2))  # our feature is one
+    play("""
+    bob   > PUBLISH a retain=1 qos=1 "x"     bob < PUBACK reason=0
+    alice > SUBSCRIBE b                      alice < SUBACK granted=0
+    bob   > PUBLISH b retain=1 qos=1 "new"   bob < PUBACK reason=0    alice < PUBLISH b "new"
+    bob   > PUBLISH b retain=1 "newer"       alice < PUBLISH b "newer"
+    """)
+    frontend = play.broker.frontend
+    assert (frontend.retained.not_retained, frontend.publish_handler.refused) == (2, 0)
+    play("alice > UNSUBSCRIBE b    alice < UNSUBACK")
+    reason = "0x97" if play.dialect.has_reasons else "0"
+    play(f'bob > PUBLISH b retain=1 qos=1 "nobody hears"    bob < PUBACK reason={reason}')
+    assert (frontend.retained.not_retained, frontend.publish_handler.refused) == (2, 1)
+
+
 def test_what_others_keep_waits_until_it_is_known_what_waits_already(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

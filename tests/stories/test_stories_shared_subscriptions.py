@@ -365,3 +365,43 @@ def test_nothing_is_handed_over_to_who_may_not_read_it(play: Any) -> None:
         """,
         access=access(rules),
     )
+
+
+def test_who_cannot_take_so_large_a_packet_is_passed_over(play_v5: Any) -> None:
+    play_v5("""
+    bob   > CONNECT                          bob   < CONNACK
+    alice > CONNECT bytes-max=60             alice < CONNACK
+    carl  > CONNECT                          carl  < CONNACK
+    alice > SUBSCRIBE $share/g/t/# qos=1     alice < SUBACK granted=1
+    carl  > SUBSCRIBE $share/g/t/# qos=1     carl  < SUBACK granted=1
+    """)
+    large = "x" * 60
+    for _ in range(4):
+        play_v5(
+            f'bob > PUBLISH t/1 qos=1 "{large}"    carl < PUBLISH t/1 qos=1 "{large}"    bob < PUBACK    carl > PUBACK'
+        )
+    play_v5('bob > PUBLISH t/1 qos=1 "small"    alice < PUBLISH t/1 qos=1 "small"    bob < PUBACK    alice > PUBACK')
+    play_v5(f'carl > DISCONNECT    bob > PUBLISH t/1 qos=1 "{large}"    bob < PUBACK')
+    assert play_v5.dropped(Cause.PACKET_TOO_LARGE) == 1, "nobody can take it"
+
+
+def test_what_waits_for_a_member_that_comes_back_with_less_room_goes_to_another(play_v5: Any) -> None:
+    play_v5(f"""
+    bob   > CONNECT                          bob   < CONNACK
+    alice > {KEPT}                           alice < CONNACK
+    alice > SUBSCRIBE $share/g/t/# qos=1     alice < SUBACK granted=1
+    alice > DISCONNECT
+    bob   > PUBLISH t/1 qos=1 "{"x" * 60}"   bob   < PUBACK
+    bob   > PUBLISH t/1 qos=1 "small"        bob   < PUBACK
+    carl  > {KEPT}                           carl  < CONNACK
+    carl  > DISCONNECT
+    """)
+    frontend = play_v5.broker.frontend
+    carl = frontend.connect_handler.sessions["carl"]
+    play_v5(f"""
+    carl  > {KEPT}                           carl  < CONNACK present=1
+    carl  > SUBSCRIBE $share/g/t/# qos=1     carl  < SUBACK granted=1
+    carl  < PUBLISH t/1 qos=1 "{"x" * 60}"   carl  < PUBLISH t/1 qos=1 "small"
+    """)
+    assert len(carl.inflight) == 2
+    assert play_v5.dropped(Cause.PACKET_TOO_LARGE) == 0

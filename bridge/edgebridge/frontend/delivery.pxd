@@ -27,6 +27,10 @@ cdef class Delivery:
     cdef _append_copies(self, Publication publication, now)
     @cython.locals(session=Session, connection=Connection, qos=int, packet=bytes, identifiers=tuple, entry=QueueEntry)
     cdef _send(self, Publication publication, Copy copy, PublishEncoder encoding, bint retain, now)
+    @cython.locals(connection=Connection, identifiers=tuple)
+    cdef bint _must_divide(
+        self, Session session, Copy copy, int qos, PublishEncoder encoding, bint retain, now
+    ) except -1
     @cython.locals(connection=Connection)
     cdef bint _send_or_queue(self, Session session, QueueEntry entry, PublishEncoder encoding, now) except -1
     cdef bint _queue(self, Session session, QueueEntry entry, now) except -1

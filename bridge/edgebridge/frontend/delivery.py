@@ -16,6 +16,7 @@ from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.encode import encode_packet
+from edgebridge.wire.errors import ProtocolViolation
 from edgebridge.wire.packets import PubAck, PubComp, PubRec, PubRel
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.instants import Instant
@@ -87,6 +88,12 @@ class Delivery:
         """Send or queue one copy at the lower of its two QoS."""
         session: Session = copy.receiver
         qos = min(publication.qos, copy.qos)
+        if len(copy.identifiers) > 1 and self._must_divide(session, copy, qos, encoding, retain, now):
+            self._ledger.matched += len(copy.subscriptions) - 1
+            for subscription in copy.subscriptions:
+                own_retain = publication.retain and subscription.retain_as_published
+                self._send(publication, subscription.alone(), encoding, own_retain, now)
+            return
         if self._ledger.log is not None:
             self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
         if self._is_promised and publication.has_expired(now):  # on its way here
@@ -142,6 +149,18 @@ class Delivery:
                         publication.trace,
                     )
                 )
+
+    def _must_divide(
+        self, session: Session, copy: Copy, qos: int, encoding: PublishEncoder, retain: bool, now: Instant
+    ) -> bool:
+        """Whether one packet with all identifiers is larger than the client takes, and one for each of them is not."""
+        connection: Connection | None = session.connection
+        if connection is None or not connection.packet_bytes_max:
+            return False
+        identifiers = copy.identifiers
+        return not connection.fits(encoding.packet(True, qos, 1, now, retain, False, identifiers)) and connection.fits(
+            encoding.packet(True, qos, 1, now, retain, False, identifiers[:1])
+        )
 
     def _send_or_queue(self, session: Session, entry: QueueEntry, encoding: PublishEncoder, now: Instant) -> bool:
         """Whether *entry* is on its way; else it was dropped."""
@@ -323,7 +342,10 @@ class Delivery:
                 self._journal.settled(session, entry, now)
 
     def acknowledged(self, session: Session, packet_id: int, now: Instant) -> None:
-        """PUBACK with success, the most frequent of all; unknown identifiers are passed over (section 4.4)."""
+        """PUBACK with success, the most frequent of all; unknown identifiers are passed over (section 4.4).
+
+        Raises ProtocolViolation as `on_ack`.
+        """
         entry = session.inflight.acknowledge(packet_id, 1)
         if entry is not None:
             self._ledger.deliver(now, entry.publication, session.client_id, entry.text, 1)
@@ -331,11 +353,22 @@ class Delivery:
                 self._journal.settled(session, entry, now)
             if session.outbox or session.inflight.unsent:
                 self.release(session, now)
+        elif session.inflight.find(packet_id) is not None:
+            raise _wrong_kind("PUBACK")
 
     def on_ack(self, connection: Connection, ack: PubAck | PubRec | PubComp, now: Instant) -> None:
-        """PUBACK, PUBREC or PUBCOMP from a reader. A failure ends the copy too: the reader does not want it again."""
+        """PUBACK, PUBREC or PUBCOMP from a reader. A failure ends the copy too: the reader does not want it again.
+
+        Raises ProtocolViolation if the message named has another QoS, or PUBCOMP comes before PUBREC.
+        """
         session = connection.session
         assert session is not None
+        open_entry = session.inflight.find(ack.packet_id)
+        if open_entry is not None and (
+            (open_entry.qos == 1) is not isinstance(ack, PubAck)
+            or (isinstance(ack, PubComp) and not open_entry.released)
+        ):
+            raise _wrong_kind(type(ack).__name__.upper())
         if isinstance(ack, PubRec) and ack.reason < FAILURE:
             entry = session.inflight.release(ack.packet_id)
             reason = ReasonCode.SUCCESS if entry else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
@@ -417,3 +450,8 @@ class Delivery:
     ) -> None:
         self._ledger.drop(now, publication, session.client_id, text, qos, cause)
         session.outbox.count_dropped(cause, 1)
+
+
+def _wrong_kind(kind: str) -> ProtocolViolation:
+    why = f"{kind} for a message that does not wait for it"
+    return ProtocolViolation(why, v311="MQTT-4.3.3-1", v5="MQTT-4.3.3-3")

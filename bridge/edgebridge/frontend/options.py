@@ -114,6 +114,7 @@ class FrontendOptions:
     topic_alias_maximum: int = limits.TOPIC_ALIAS_MAXIMUM
     packet_bytes_max: int = limits.PACKET_BYTES_MAX
     client_id_bytes_max: int = limits.CLIENT_ID_BYTES_MAX
+    topic_levels_max: int = limits.TOPIC_LEVELS_MAX
     connect_timeout_s: int = limits.CONNECT_TIMEOUT_S
     session_expiry_s_max: int = limits.SESSION_EXPIRY_S_MAX
     connections_max: int = limits.CONNECTIONS_MAX

@@ -71,6 +71,20 @@ class SharedSubscriptions:
         if handed:
             session.outbox.remove_if(lambda entry: id(entry) in handed)
 
+    def hand_over_too_large(self, session: Session, now: Instant) -> None:
+        """A client connects: what waits for it and is larger than the packets that it takes goes to other members."""
+        if session.connection is None or not session.connection.packet_bytes_max or not session.outbox.groups:
+            return
+        handed: set[int] = set()
+        for entry in list(session.outbox):
+            if entry.text in session.outbox.groups and not session.takes(entry.publication):
+                member = self._chosen(entry)
+                if member is not None and member.receiver is not session:
+                    handed.add(id(entry))
+                    self._delivery.transfer(session, entry, member.alone(), now)
+        if handed:
+            session.outbox.remove_if(lambda entry: id(entry) in handed)
+
     def session_ended(self, session: Session, now: Instant) -> None:
         """A session is over, and its subscriptions are: what others may finish goes to them, there or not."""
         if not len(self._node.groups):

@@ -89,13 +89,14 @@ class AccessPolicy:
     ) -> AuthenticationResult | CredentialCheck:
         """Who comes with this CONNECT? *is_anonymous*: the listener lets in who names no user.
 
-        *certified* is the user that a client certificate names; it comes before all a packet says.
+        *certified* is the user that a client certificate names; it comes before all a packet says. An empty user name
+        without a password, or with an empty one, names nobody, as in Mosquitto.
         """
         if certified:
             return AuthenticationResult(
                 user=certified, credential=CredentialKind.CERTIFICATE, mark=self.certificate_user.value
             )
-        if username is None and password is None:
+        if not username and not password:
             return ANONYMOUS if is_anonymous else CREDENTIALS_REQUIRED
         if self.passwords is None and self.tokens is None:
             # Names cannot be checked here: who gives one is as anonymous as who gives none.

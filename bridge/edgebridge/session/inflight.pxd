@@ -26,6 +26,7 @@ cdef class Inflight:
     cpdef QueueEntry first_unsent(self)
     @cython.locals(packet_id=int)
     cpdef int add(self, QueueEntry entry) except -1
+    cpdef QueueEntry find(self, int packet_id)
     @cython.locals(entry=QueueEntry, key=object)
     cpdef QueueEntry acknowledge(self, int packet_id, int qos)
     @cython.locals(entry=QueueEntry)

@@ -102,8 +102,12 @@ class Inflight:
         self.last_id = entry.packet_id
         self.held_bytes += entry.publication.held_bytes()
 
+    def find(self, packet_id: int) -> QueueEntry | None:
+        """The entry with this packet identifier; None if there is none."""
+        return self._entries.get(packet_id)
+
     def acknowledge(self, packet_id: int, qos: int) -> QueueEntry | None:
-        """PUBACK (*qos* 1), PUBCOMP or a refusing PUBREC (2): the entry leaves. None if there is no such entry."""
+        """PUBACK (*qos* 1), PUBCOMP or a refusing PUBREC (2): the entry leaves. None if there is none of this QoS."""
         key = packet_id
         entry = self._entries.get(key)
         if entry is None or entry.qos != qos:

@@ -15,9 +15,13 @@ from edgebridge.wire.properties import Properties, user_properties
 from edgebroker.instants import Instant
 from edgebroker.limits import KIB
 from edgebroker.names import ClientId
+from edgebroker.publication import Publication
 
 BEHIND_BYTES: Final = 64 * KIB
 """Unacknowledged bytes of a client that keeps up: 1,000 of them hold 64 MiB, a quarter of the memory of all."""
+PACKET_OVERHEAD: Final = 26
+"""Bytes of a PUBLISH to a member of a group beside topic, payload and forwarded properties, at most: fixed header 5,
+topic length 2, packet identifier 2, property length 4, expiry 5, subscription identifier 5, topic alias 3."""
 BRIDGE_SYNC_PROPERTY: Final = "edgebroker-bridge-sync"
 """User property of the CONNECT of a bridge to its own gateway. Its value names the new state of the session."""
 
@@ -174,6 +178,17 @@ class Session:
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""
         return self.outbox.has_room(size) or self.can_send_now()
+
+    def takes(self, publication: Publication) -> bool:
+        """Whether the client, if it is connected, takes the packet of *publication*.
+
+        False too if fewer than PACKET_OVERHEAD bytes are left, which is what a packet has beside its content.
+        """
+        most: int = 0 if self.connection is None else self.connection.packet_bytes_max
+        if not most:
+            return True
+        size = len(publication.payload) + len(publication.topic.encode()) + publication.properties_bytes
+        return size + PACKET_OVERHEAD <= most
 
     def must_refuse(self, size: int) -> bool:
         """Whether who publishes a message that holds *size* bytes is to be told that there is no room."""

@@ -92,6 +92,8 @@ def _split_share(text: str) -> tuple[str | None, str]:
     group, slash, rest = text[len(SHARE_PREFIX) :].partition("/")
     if not group or "+" in group or "#" in group:
         raise TopicInvalid("after $share/ comes the name of a group, without + and #: $share/group/topic")
+    if group == FILTER_PREFIX[:-1]:
+        raise TopicInvalid("the name of the group is missing: $share/group/$filter/temp%3E30/sensors/#")
     if not slash or not rest:
         raise TopicInvalid("after $share/group/ comes a topic filter")
     if rest.startswith(SHARE_PREFIX):

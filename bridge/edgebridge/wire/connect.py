@@ -9,7 +9,6 @@ from edgebridge.wire.errors import (
     ClientIdentifierNotValid,
     MalformedPacket,
     ProtocolViolation,
-    TopicNameInvalid,
     UnsupportedProtocolVersion,
 )
 from edgebridge.wire.fields import overrun, read_binary, read_text, read_u16, trailing
@@ -109,9 +108,9 @@ def _read_will(body: bytes, at: int, flags: int, dialect: Dialect) -> tuple[Will
         properties, at = read_properties(body, at, Carrier.WILL)
     topic, at = read_text(body, at)
     if not topic:
-        raise TopicNameInvalid("a will has no topic", v311="MQTT-4.7.3-1", v5="MQTT-4.7.3-1")
+        raise MalformedPacket("a will has no topic", v311="MQTT-4.7.3-1", v5="MQTT-4.7.3-1")
     if "+" in topic or "#" in topic:
-        raise TopicNameInvalid("a will has a topic with wildcards", v311="MQTT-4.7.1-1", v5="MQTT-4.7.0-1")
+        raise MalformedPacket("a will has a topic with wildcards", v311="MQTT-4.7.1-1", v5="MQTT-4.7.0-1")
     payload, at = read_binary(body, at)
     return Will(topic, payload, flags >> 3 & 3, flags & _WILL_RETAIN != 0, properties), at
 

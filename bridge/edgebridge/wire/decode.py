@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from edgebridge.wire.connect import decode_connack, decode_connect
 from edgebridge.wire.dialect import Dialect
-from edgebridge.wire.errors import MalformedPacket, ProtocolViolation, TooManyItems, TopicNameInvalid
+from edgebridge.wire.errors import MalformedPacket, ProtocolViolation, TooManyItems
 from edgebridge.wire.fields import overrun, read_text, read_u16, trailing
 from edgebridge.wire.packets import (
     Auth,
@@ -124,7 +124,7 @@ def _decode_publish(header: int, body: bytes, dialect: Dialect) -> Publish:
         raise MalformedPacket("a QoS 0 PUBLISH is marked as a duplicate", v311="MQTT-3.3.1-2", v5="MQTT-3.3.1-2")
     topic, at = read_text(body, 0)
     if "+" in topic or "#" in topic:
-        raise TopicNameInvalid("a PUBLISH has a topic with wildcards", v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2")
+        raise MalformedPacket("a PUBLISH has a topic with wildcards", v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2")
     packet_id = 0
     if qos:
         packet_id, at = _read_packet_id(body, at)

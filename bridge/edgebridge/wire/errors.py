@@ -62,7 +62,7 @@ class ClientIdentifierNotValid(ProtocolError):
 
 
 class TopicNameInvalid(ProtocolError):
-    """A topic to publish to that is no topic name."""
+    """A well-formed topic to publish to that is not accepted: it has too many levels, or control characters."""
 
     reason = ReasonCode.TOPIC_NAME_INVALID
 

@@ -15,7 +15,6 @@ from edgebridge.wire.errors import (
     ProtocolViolation,
     TooManyItems,
     TopicAliasInvalid,
-    TopicNameInvalid,
 )
 from edgebridge.wire.fields import U16_MAX, U32_MAX, VARIABLE_MAX, read_pair, read_variable
 from edgebroker.dataclasses import dataclass
@@ -231,8 +230,11 @@ def read_properties(body: bytes, at: int, carrier: Carrier) -> tuple[Properties,
     if at != end:
         raise MalformedPacket("a property ends beyond the property length", v5="section 2.2.2.1")
     topic = properties.get(_RESPONSE_TOPIC)
-    if topic and ("+" in topic or "#" in topic):  # type: ignore[operator]
-        raise TopicNameInvalid("a response topic has no wildcards", v5="MQTT-3.3.2-14")
+    if topic is not None:
+        if not topic:
+            raise MalformedPacket("a response topic is empty", v5="MQTT-4.7.3-1")
+        if "+" in topic or "#" in topic:  # type: ignore[operator]
+            raise MalformedPacket("a response topic has wildcards", v5="MQTT-3.3.2-14")
     if _AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties:
         raise ProtocolViolation("authentication data without a method", v5="section 3.1.2.11.10")
     return properties, at

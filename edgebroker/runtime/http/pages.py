@@ -56,6 +56,11 @@ DETAILS_DEFAULT: Final = 20
 """Default number of subscriptions and of messages in `/client`."""
 
 
+OPEN_PAGES: Final = frozenset(("/health", "/metrics"))
+"""What monitoring asks for. All other pages tell who is connected and what is published, so where clients must say who
+they are, a token is needed for them."""
+
+
 class HttpPages:
     """The handler of all GET requests, and of the orders that need no bridge."""
 
@@ -94,6 +99,11 @@ class HttpPages:
             path, query = parse_target(target)
             if path not in self.routes:
                 return text_response(HTTPStatus.NOT_FOUND, f"there is no {path!r}; there are {', '.join(self.routes)}")
+            if path not in OPEN_PAGES:
+                from edgebroker.runtime.http.orders import TOKEN_NEEDED, may_order
+
+                if not may_order(self._view, self._has_token()):
+                    return text_response(HTTPStatus.FORBIDDEN, TOKEN_NEEDED)
             page, names = self.routes[path]
             for name in query.keys() - names:
                 raise QueryInvalid(f"{path} knows no {name!r}; {suggestion(name, names)}")

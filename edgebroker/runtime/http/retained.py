@@ -17,7 +17,7 @@ from edgebroker.runtime.http.orders import OrderError, OrderHandler, wait_until_
 from edgebroker.runtime.http.query import Query, QueryInvalid
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
-from edgebroker.topics import TopicFilter
+from edgebroker.topics import TopicFilter, is_reserved
 
 TOPICS_PER_TURN: Final = 1_000
 """Topics visited in one turn of the loop: about 1 ms."""
@@ -83,8 +83,8 @@ async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
     if "topic" not in query:
         raise QueryInvalid("which topic? say topic=")
     selected = topic_filter(query)
-    if selected.text.startswith("$"):
-        raise OrderError(f"{selected.text}: topics that begin with $ are the broker's own")
+    if is_reserved(selected.text):
+        raise OrderError(f"{selected.text}: this tree of topics is the broker's own")
     frontend, cleared = view.frontend, 0
     is_all = True
     try:

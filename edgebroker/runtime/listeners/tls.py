@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from edgebridge.frontend.options import ClientCertificate
 from edgebroker.dataclasses import dataclass
@@ -87,6 +88,14 @@ def _time(data: bytes, offset: int) -> tuple[datetime, int]:
 
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+OLD_DEVICES: Final = "old-devices"
+"""A value of `listener.tls_ciphers`: what modems and controllers of before 2015 have beside what is usual now."""
+OLD_CIPHERS: Final = (
+    "@SECLEVEL=1:ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:ECDHE+AES:DHE+AES:RSA+AESGCM:RSA+AES:!aNULL:!eNULL:!aDSS"
+)
+"""RSA key exchange, with which a stolen key opens what was recorded before, finite-field Diffie-Hellman, and CBC."""
+DH_GROUP: Final = Path(__file__).with_name("ffdhe2048.pem")
+"""RFC 7919, appendix A.1; OpenSSL offers no finite-field Diffie-Hellman without a group."""
 CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -111,8 +120,11 @@ def load_tls(listener: ListenerSettings) -> ListenerTls:
     context.minimum_version = VERSIONS[listener.tls_minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: it lets clients cause computations at no cost to them
     context.verify_mode = CLIENTS[listener.tls_client]
-    certificate, revoked = None, b""
     problems: list[Problem] = []
+    if listener.tls_ciphers is not None:
+        with ProblemCollector(problems):
+            _set_ciphers(context, listener.tls_ciphers)
+    certificate, revoked = None, b""
     with ProblemCollector(problems):
         certificate = _certificate(listener.tls_certificate)
     with ProblemCollector(problems):
@@ -128,6 +140,17 @@ def load_tls(listener: ListenerSettings) -> ListenerTls:
     if certificate is None or problems:
         raise SettingsRefused(problems)
     return ListenerTls(context, certificate[0], certificate[1], revoked)
+
+
+def _set_ciphers(context: ssl.SSLContext, ciphers: str) -> None:
+    is_profile = ciphers == OLD_DEVICES
+    try:
+        context.set_ciphers(OLD_CIPHERS if is_profile else ciphers)
+    except ssl.SSLError as error:
+        mend = f"write {OLD_DEVICES!r}, or a list that `openssl ciphers` takes"
+        raise _unusable("tls_ciphers", f"OpenSSL knows no cipher of {ciphers[:80]!r}", mend) from error
+    if is_profile:
+        context.load_dh_params(str(DH_GROUP))
 
 
 def _load_certificate_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:

@@ -12,6 +12,7 @@ frame, and 64 KiB may hold 10,922 of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 from urllib.parse import urlsplit
@@ -203,6 +204,8 @@ REQUEST_BYTES_MAX = 8 * 1024
 """The HTTP request with all that browsers and their cookies add to it; other servers allow 8 KiB, too."""
 ANY = "*"
 HEAD_END = b"\r\n\r\n"
+PROXY_HEADERS: Final = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"))
+"""Headers that a proxy adds: the client is not where the connection comes from."""
 PROTOCOLS = ("mqtt", "mqttv3.1")
 """Subprotocols in order of preference; clients of MQTT 3.1 and 3.1.1 called it `mqttv3.1`."""
 
@@ -314,8 +317,15 @@ class WebSocketLayer(Layer):
             self._refuse(cause, why, response + protocol.send(RejectData(data=f"{why}\n".encode())))
             return
         chosen = next(name for name in PROTOCOLS if name in event.subprotocols)
+        if any(name in PROXY_HEADERS for name, _ in event.extra_headers) and self._settings.anonymous is None:
+            self._end_anonymity()
         self._is_open = True
         self.below.write(protocol.send(AcceptConnection(subprotocol=chosen)))
+
+    def _end_anonymity(self) -> None:
+        """Clients of this machine need no name, and somebody else's came through a proxy here."""
+        connection = self.client_protocol.connection
+        connection.listener_context = replace(connection.listener_context, is_anonymous=False)
 
     def _refusal(self, request: Request, early: bytes) -> tuple[ConnectionRefusalCause, int, str] | None:
         """Returns (cause, HTTP status, why) if the handshake is to be refused."""

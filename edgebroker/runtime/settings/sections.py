@@ -138,6 +138,7 @@ class ListenerSettings:
     tls_client_ca: Path | None = key(None, FILE, LIVE)
     tls_client_crl: Path | None = key(None, FILE, LIVE)
     tls_minimum: str = key("1.2", Choice(("1.2", "1.3")), LIVE)
+    tls_ciphers: str | None = key(None, Text(r"[!-~]{1,1024}", '"old-devices", or a list of OpenSSL'), LIVE)
     proxy_protocol: bool = key(False, Boolean(), LIVE)
     proxy_sources: tuple[AnyNetwork, ...] = key(
         (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128")), ListOf(IP_NETWORK, 64), LIVE
@@ -177,7 +178,7 @@ class ListenerSettings:
         if self.protocol != "websocket":
             yield from ("websocket_path", "websocket_origins")
         if not self.is_tls:
-            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_client_crl", "tls_minimum")
+            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_client_crl", "tls_minimum", "tls_ciphers")
         if not self.proxy_protocol or self.path is not None:
             yield "proxy_sources"
 
@@ -197,6 +198,7 @@ class ListenerSettings:
             "tls_client_ca": (self.is_tls, "tls_certificate"),
             "tls_client_crl": (self.tls_client_ca is not None, "tls_client_ca"),
             "tls_minimum": (self.is_tls, "tls_certificate"),
+            "tls_ciphers": (self.is_tls, "tls_certificate"),
             "proxy_sources": (self.proxy_protocol and self.path is None, "proxy_protocol = true and a port"),
         }
         for name, (is_useful, what) in needed.items():
@@ -269,6 +271,7 @@ class LimitSettings:
     inflight_max: int = key(limits.INFLIGHT_MAX, Integer(1, 65_535))
     receive_maximum: int = key(limits.RECEIVE_MAXIMUM, Integer(1, 65_535))
     packet_bytes_max: int = key(limits.PACKET_BYTES_MAX, Integer(128, 255 * limits.MIB))  # MQTT says 256
+    topic_levels_max: int = key(limits.TOPIC_LEVELS_MAX, Integer(8, limits.TOPIC_LEVELS_LIMIT))
     connections_max: int = key(limits.CONNECTIONS_MAX, Integer(1, 1_000_000))
     retained_messages_max: int = key(limits.RETAINED_MESSAGES_MAX, Integer(0, 10_000_000))
     session_expiry_s_max: int = key(limits.SESSION_EXPIRY_S_MAX, Integer(0, 0xFFFF_FFFE))  # 0xFFFFFFFF means never

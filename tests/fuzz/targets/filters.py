@@ -10,7 +10,7 @@ from edgebridge.wire.user_properties import TraceContext
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Filter
 from edgebroker.filters.patterns import parts_of
-from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, TOPIC_LEVELS_MAX
+from edgebroker.limits import FILTER_CONJUNCTIONS_MAX, TOPIC_LEVELS_LIMIT
 from edgebroker.predicate import Pattern, Value
 from tests.fuzz.frame.target import Target, filled
 
@@ -93,7 +93,7 @@ def read_subscription(data: bytes) -> None:
     text, _, where = data.decode("utf-8", "replace").partition("\n")
     found = parse_subscription(text, where or None)
     assert found.text == text
-    assert 1 <= len(found.topic_filter.text.split("/")) <= TOPIC_LEVELS_MAX
+    assert 1 <= len(found.topic_filter.text.split("/")) <= TOPIC_LEVELS_LIMIT
     assert found.share is None or found.share
     assert parse_subscription(found.topic_filter.text).topic_filter == found.topic_filter
 

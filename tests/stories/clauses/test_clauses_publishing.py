@@ -47,12 +47,13 @@ def test_properties_that_are_no_utf8(play_v5: Any, properties: str) -> None:
     """)
 
 
-@pytest.mark.mqtt(v5="MQTT-3.3.2-14")
-@pytest.mark.parametrize("topic", ["a/#", "+", "a/+/b"])
-def test_a_response_topic_with_wildcards(play_v5: Any, topic: str) -> None:
+@pytest.mark.mqtt(v5=("MQTT-3.3.2-14", "MQTT-4.7.3-1"))
+@pytest.mark.parametrize("topic", ["a/#", "+", "a/+/b", '""'])
+def test_a_response_topic_that_is_no_topic_name(play_v5: Any, topic: str) -> None:
     play_v5(f"""
     bob > CONNECT                   bob < CONNACK
-    bob > PUBLISH t response={topic}    bob < DISCONNECT reason=0x90    bob < CLOSED
+    bob > PUBLISH t response={topic}    bob < DISCONNECT reason=0x81    bob < CLOSED
+    ann > CONNECT will=w will-response={topic} will-payload="x"    ann < CONNACK reason=0x81    ann < CLOSED
     """)
 
 

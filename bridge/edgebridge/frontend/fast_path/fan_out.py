@@ -6,7 +6,7 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.wire.errors import MalformedPacket, TopicNameInvalid
 from edgebroker.errors import TopicInvalid
 from edgebroker.node.routes import Route, Routes
-from edgebroker.topics import parse_topic_name
+from edgebroker.topics import check_levels, is_reserved, parse_topic_name
 
 
 class FanOut:
@@ -20,13 +20,13 @@ class FanOut:
     def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
-        self.is_federated = is_joined and not topic.startswith("$")
+        self.is_federated = is_joined and not is_reserved(topic)
         """Its publications may be for readers at other gateways."""
-        self.needs_slow_path = is_joined or topic.startswith("$")
+        self.needs_slow_path = is_joined or is_reserved(topic)
         """For others than readers here, or for nobody."""
         self.readers: list[Connection] = []
         self.labels: list[str] = []
-        self.is_uniform = route.extractor is None and not topic.startswith("$") and not route.groups
+        self.is_uniform = route.extractor is None and not is_reserved(topic) and not route.groups
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection
@@ -67,21 +67,24 @@ class FanOutCache:
         self.refresh()
         plan = self.cached.get(octets)
         if plan is None:
-            topic = _decode_topic(octets)
+            topic = _decode_topic(octets, self.routes.topic_levels_max)
             route = self.routes.route(topic)
             self.refresh()  # a full route cache starts anew, and so do we: there are never more plans than routes
             plan = self.cached[octets] = FanOut(topic, route, self.is_federated)
         return plan
 
 
-def _decode_topic(octets: bytes) -> str:
+def _decode_topic(octets: bytes, levels_max: int) -> str:
     try:
         topic = octets.decode()
     except UnicodeDecodeError:
         raise MalformedPacket("the topic is no UTF-8", v311="MQTT-1.5.3-1", v5="MQTT-1.5.4-1") from None
     if "\0" in topic:
         raise MalformedPacket("the topic holds U+0000", v311="MQTT-1.5.3-2", v5="MQTT-1.5.4-2")
+    if "+" in topic or "#" in topic:
+        raise MalformedPacket("a PUBLISH has a topic with wildcards", v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2")
     try:
+        check_levels(topic, levels_max)
         return parse_topic_name(topic)
     except TopicInvalid as error:
-        raise TopicNameInvalid(str(error), v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2") from None
+        raise TopicNameInvalid(str(error), v311="section 4.7.3", v5="section 4.13.2") from None

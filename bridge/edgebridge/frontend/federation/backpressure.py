@@ -13,7 +13,7 @@ from typing import Final
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding import forward_of
-from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
+from edgebroker.federation.router import FederationRouter
 from edgebroker.header import EventHeader
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
@@ -21,6 +21,7 @@ from edgebroker.overlay.congestion import WINDOW, QueueSample
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.traffic_class import SHARED
 from edgebroker.publication import Publication
+from edgebroker.topics import is_reserved
 
 ANNOUNCE_INTERVAL: Final[Duration] = SECOND
 """So often at most others are told that a neighbour for whom too much waits wants something else now."""
@@ -53,7 +54,7 @@ class PeerBackpressure:
         none.
         """
         size = publication.held_bytes()
-        if not self.may_refuse(size) or publication.topic.startswith(LOCAL_TOPIC_PREFIX):
+        if not self.may_refuse(size) or is_reserved(publication.topic):
             return ""
         if full := [link.peer for link in self._links if not link.outbox.has_room(size)]:
             bound = self._peers.next_peers(publication)

@@ -22,7 +22,7 @@ from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.publication import Publication, plain
-from edgebroker.topics import has_disallowed
+from edgebroker.topics import has_disallowed, is_reserved
 
 
 class FederationFastPath:
@@ -114,7 +114,7 @@ class FederationFastPath:
             or first.properties
             or first.content_type is not None
             or first.expires_in_ms is not None
-            or first.topic.startswith("$")
+            or is_reserved(first.topic)
         ):
             return False
         if isinstance(message, Forward):

@@ -48,7 +48,7 @@ from edgebroker.federation.effects import (
 )
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
-from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
+from edgebroker.federation.router import FederationRouter
 from edgebroker.instants import MILLISECOND, NEVER, Instant
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
@@ -72,7 +72,7 @@ from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
-from edgebroker.topics import TopicFilter
+from edgebroker.topics import TopicFilter, is_reserved
 
 OVERLAY: Final = ("overlay",)
 """The deadline of links and routing."""
@@ -330,7 +330,7 @@ class FederationMember:
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `route.accept`; and what peers want of *publication*, by a local client, is on its way to them."""
         ledger = self._node.ledger
-        if publication.topic.startswith(LOCAL_TOPIC_PREFIX):
+        if is_reserved(publication.topic):
             return route.accept(publication, ledger, now)
         old = self.retained.stamp(publication.topic) if publication.retain else None
         before = self.peers.interests.tree.pattern_work
@@ -440,7 +440,7 @@ class FederationMember:
         if event.local_delivery is not None and event.local_delivery.was_held:
             self.reorder_store.remove(forward.header.eid, now)
         publication = to_publication(forward, now)
-        if event.local_delivery is not None and not forward.topic.startswith(LOCAL_TOPIC_PREFIX):
+        if event.local_delivery is not None and not is_reserved(forward.topic):
             if forward.retain and event.local_delivery.is_entry:
                 self.retained.retain(publication, forward.header, now)
             session_journal = self._journal

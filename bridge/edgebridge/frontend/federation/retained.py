@@ -17,7 +17,7 @@ from edgebridge.frontend.retained_replay import RetainedReplay, attributes_of
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.subscription_text import SubscriptionRequest
 from edgebroker.federation.effects import Effect
-from edgebroker.federation.router import LOCAL_TOPIC_PREFIX, FederationRouter
+from edgebroker.federation.router import FederationRouter
 from edgebroker.filters import Extractor
 from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, Instant
@@ -25,7 +25,7 @@ from edgebroker.interest import Interest
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.overlay.link.journal_records import StoredLinks, header_record
 from edgebroker.publication import Publication
-from edgebroker.topics import TopicFilter
+from edgebroker.topics import TopicFilter, is_reserved
 
 REPLIES_AT_ONCE: Final = 100
 """Places in the store looked at for one question in one go: 1 ms."""
@@ -148,7 +148,7 @@ class FederatedRetained:
 
     def query(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, now: Instant) -> None:
         """Ask others for what a new subscription wants."""
-        if request.topic_filter.text.startswith(LOCAL_TOPIC_PREFIX):
+        if is_reserved(request.topic_filter.text):
             return
         assert self._peers is not None
         while len(self._pending) >= PENDING_MAX:

@@ -48,7 +48,7 @@ from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval
 from edgebroker.node.node import Node
-from edgebroker.topics import parse_topic_name
+from edgebroker.topics import check_levels, parse_topic_name
 
 
 class Ban(NamedTuple):
@@ -135,6 +135,7 @@ def connect_refusal(
         )
     if connect.will is not None:
         try:
+            check_levels(connect.will.topic, terms.topic_levels_max)
             parse_topic_name(connect.will.topic)
         except TopicInvalid as error:
             return ReasonCode.TOPIC_NAME_INVALID, f"will: {error}"
@@ -366,6 +367,7 @@ class ConnectHandler:
         self._journal.add_barrier(connection, self._journal.connack_lsn(session))
         connection.send(packet)
         self.events.add(CONNECTED, connection, 0, "", now=now)
+        self._shared_subscriptions.hand_over_too_large(session, now)
         self._delivery.resume(session, now)
         if session.subscribed:
             self._shared_subscriptions.member_connected(session, now)

@@ -52,7 +52,7 @@ from edgebroker.limits import TOPIC_ALIAS_BYTES_MAX
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.publication import Publication
-from edgebroker.topics import parse_topic_name
+from edgebroker.topics import check_levels, parse_topic_name
 
 FORWARDED: Final = (
     Property.PAYLOAD_FORMAT_INDICATOR,
@@ -227,7 +227,12 @@ class PublishHandler:
         in `refusals`.
         """
         route = self._node.routes.route(publication.topic)
-        refusal = self.admission.admit(publication, route, rights) or self._retain(publication, account, now)
+        refusal = self.admission.admit(publication, route, rights)
+        if refusal is None:
+            refusal = self._retain(publication, account, now)
+            if refusal is not None and self.admission.has_readers(publication, route):
+                self._retained.not_retained += 1
+                refusal = None
         if refusal is not None:
             self.refusals[refusal.cause] += 1
             return refusal
@@ -235,7 +240,10 @@ class PublishHandler:
         return None
 
     def _retain(self, publication: Publication, account: str, now: Instant) -> PublishRefusal | None:
-        """Retain an admitted publication if it asks for that; returns why the store does not take it."""
+        """Retain an admitted publication if it asks for that; returns why the store does not take it.
+
+        If it has readers they get it all the same, and it is accepted; else its publisher hears that it was in vain.
+        """
         if not publication.retain:
             return None
         if self._journal.is_refusing and not self.admission.frees_journal(publication):
@@ -269,9 +277,10 @@ class PublishHandler:
             )
         if publish.topic:
             try:
+                check_levels(publish.topic, self._node.routes.topic_levels_max)
                 topic = parse_topic_name(publish.topic)
             except TopicInvalid as error:
-                raise TopicNameInvalid(str(error), v311="MQTT-3.3.2-2", v5="MQTT-3.3.2-2") from None
+                raise TopicNameInvalid(str(error), v311="section 4.7.3", v5="section 4.13.2") from None
             if alias and connection.aliases.get(alias) != topic:
                 self._set_alias(connection, alias, topic, now)
             return topic

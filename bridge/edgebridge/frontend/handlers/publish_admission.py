@@ -25,12 +25,10 @@ from edgebroker.node.routes import Route
 from edgebroker.node.shared_groups import SharedGroup
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
+from edgebroker.topics import RESERVED_TREES, is_reserved
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
-
-SYSTEM_PREFIX: Final = "$"
-"""Topics of the broker itself; clients do not publish there (section 4.7.2)."""
 
 BRIDGE_STATE: Final = "$SYS/broker/connection/{}/state"
 """Where Mosquitto's bridges say whether they are connected, each under its own client identifier (`notifications`)."""
@@ -45,7 +43,7 @@ class Refusal(StrEnum):
     NOT_ALLOWED = "not_allowed"
     """Its client may not publish that."""
     RESERVED_TOPIC = "reserved_topic"
-    """Its topic begins with `$`."""
+    """Its topic is in `$SYS` or another tree of the broker itself."""
     PAYLOAD_FORMAT = "payload_format"
     """Its payload is said to be UTF-8, and is not."""
     TOO_LARGE = "too_large"
@@ -67,7 +65,7 @@ class Refusal(StrEnum):
 
 
 NOT_ALLOWED: Final = "you may not publish under this topic"
-RESERVED: Final = "topics that begin with $ are the broker's own"
+RESERVED: Final = f"{', '.join(sorted(RESERVED_TREES))} are the broker's own trees of topics"
 CONTENT_NOT_ALLOWED: Final = "you may publish under this topic, but not this: the rule has a condition"
 DISALLOWED_TEXT: Final = "the text of a property has control characters or non-characters"
 
@@ -152,11 +150,11 @@ class PublishAdmission:
     def _refuse_content(self, publication: Publication, rights: Rights | None) -> PublishRefusal | None:
         topic = publication.topic
         if rights is not None and not rights.may_write(publication):
-            if topic.startswith(SYSTEM_PREFIX):
+            if is_reserved(topic):
                 return AuthorizationRefusal(Refusal.NOT_ALLOWED, RESERVED)
             has_condition = bool(rights.write(topic).conditions)
             return AuthorizationRefusal(Refusal.NOT_ALLOWED, CONTENT_NOT_ALLOWED if has_condition else NOT_ALLOWED)
-        if topic.startswith(SYSTEM_PREFIX) and not _is_own_state(publication):
+        if is_reserved(topic) and not _is_own_state(publication):
             return AuthorizationRefusal(Refusal.RESERVED_TOPIC, RESERVED)
         if publication.properties and not self.has_valid_format(publication.payload, publication.properties):
             return FormatRefusal(Refusal.PAYLOAD_FORMAT, "the payload is said to be UTF-8, and is not")
@@ -192,6 +190,13 @@ class PublishAdmission:
             return None
         peer = self.federation.backpressure.full_peer(publication)
         return QuotaRefusal(Refusal.OUTBOX_FULL, f"too much waits for gateway {peer}") if peer else None
+
+    def has_readers(self, publication: Publication, route: Route) -> bool:
+        """Whether somebody gets *publication* now, here or at another gateway."""
+        own = publication.publisher
+        if any(copy.without_own(own) is not None for copy in route.copies_for(publication)) or route.wanting():
+            return True
+        return self.federation is not None and bool(self.federation.peers.next_peers(publication))
 
     def frees_journal(self, publication: Publication) -> bool:
         """Whether *publication* clears a retained message, which makes room in a journal that is merely full."""

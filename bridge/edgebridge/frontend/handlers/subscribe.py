@@ -37,6 +37,7 @@ from edgebroker.instants import Instant
 from edgebroker.node.events import SubscribeRequest, UnsubscribeRequest
 from edgebroker.node.node import Node, SubscriptionGrant, SubscriptionRefusal
 from edgebroker.node.subscriptions import Subscription
+from edgebroker.topics import check_levels
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
@@ -228,6 +229,7 @@ class SubscribeHandler:
         work = ENTRY_WORK + len(option.topic_filter) // 4
         try:
             request = _request(option, wheres)
+            check_levels(request.topic_filter.text, self._node.routes.topic_levels_max)
             work += 0 if request.filter is None else request.filter.work
             self._check_disk(session, option, wheres, identifier)
             weight = self.filter_quota.admit(session, request)
