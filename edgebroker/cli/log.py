@@ -28,6 +28,7 @@ from edgebroker.storage.deliverylog.reader import Block, LogCorruption, is_final
 
 TABLE_NAMES = [table.name for table in TABLES]
 FILE_BYTES_MAX = 256 * 1024 * 1024  # a segment has 4 MiB; a larger file would be read into memory as a whole
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "'")  # the first six: OWASP, "CSV Injection"
 SQL_TYPES = {"int": int, "text": str}
 TRACE_ID = re.compile(r"(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-.*)?")
 
@@ -332,10 +333,19 @@ def export(
             columns = next(schema for schema in TABLES if schema.name == table).columns
             writer = csv.DictWriter(file, ["node", "boot", *(column.name for column in columns)])
             writer.writeheader()
-            writer.writerows(records)
+            writer.writerows({name: as_csv(value) for name, value in row.items()} for row in records)
         else:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in records)
     log_reader.exit()
+
+
+def as_csv(value: object) -> object:
+    """Returns the content of a cell of CSV. A text that a spreadsheet would take for a formula gets an apostrophe in
+    front, and so does one that begins with an apostrophe: readers take away the first of each, and have the text.
+
+    Clients choose their topics and identifiers: `=HYPERLINK(...)` would act in the spreadsheet of who looks at them.
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_SIGNS) else value
 
 
 @contextmanager

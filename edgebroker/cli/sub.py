@@ -37,12 +37,16 @@ FILTER_SUPPORT: Final = "filter"
 @click.option("-C", "--count", type=click.IntRange(1), help="End after this many messages.")
 @click.option("-W", "--wait", "wait_s", type=click.FloatRange(0), metavar="SECONDS", help="End after this long.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
+@click.option("--raw", is_flag=True, help="Send control characters to a terminal as they are.")
 @click.option("-c", "--keep-session", is_flag=True, help="Resume the session of -i ID, and leave it when ending.")
 @click.option(
     "--session-expiry", type=click.IntRange(0), metavar="SECONDS", help="With -c: how long it is kept. [3600]"
 )
 def command(**options: Any) -> None:
     """Print each message of the topics as one line, until interrupted.
+
+    On a terminal, control characters are shown as \\x1b and the like, but for line ends and tabs: whoever publishes
+    could command the terminal otherwise. Files and pipes get every byte as it came.
 
     \b
     edgebroker sub -t 'sensors/#' -v --where "temp > 30 AND site = 'north'"
@@ -64,9 +68,11 @@ async def _subscribe(
     count: int | None,
     wait_s: float | None,
     as_json: bool,
+    raw: bool,
     keep_session: bool,
     session_expiry: int | None,
 ) -> int:
+    escapes = not raw and sys.stdout.isatty()
     expiry_s = (SESSION_EXPIRY_S if session_expiry is None else session_expiry) if keep_session else 0
     if peer.dialect is not V5:
         expiry_s = 0
@@ -88,7 +94,7 @@ async def _subscribe(
         try:
             async with asyncio.timeout(wait_s):
                 async for message in client.messages():
-                    _print(message, verbose, as_json)
+                    _print(message, verbose, as_json, escapes)
                     seen += 1
                     if seen == count:
                         return 0
@@ -133,14 +139,25 @@ def _filter_error(where: str) -> str | None:
     return None
 
 
-def _print(message: Publish, verbose: bool, as_json: bool) -> None:
-    """Prints one line and flushes: the reader may be waiting for it."""
+def _print(message: Publish, verbose: bool, as_json: bool, escapes: bool) -> None:
+    """Prints one line and flushes: the reader may be waiting for it. *escapes*: with no control character."""
     if as_json:
         line = json.dumps(_as_object(message), ensure_ascii=False).encode()
     else:
         line = message.topic.encode() + b" " + message.payload if verbose else message.payload
-    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.write((escaped(line) if escapes else line) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def escaped(line: bytes) -> bytes:
+    """Returns *line* without what a terminal would obey: control characters but line feed and tab, characters that
+    change the direction of writing, and bytes that are not UTF-8.
+    """
+    text = line.decode("utf-8", "backslashreplace")
+    shown = "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text
+    )
+    return shown.encode()
 
 
 def _as_object(message: Publish) -> dict[str, Any]:

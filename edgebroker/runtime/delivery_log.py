@@ -37,6 +37,8 @@ DAMAGED_SUFFIX = ".damaged"
 """Suffix of a file that a crash left and that could not be saved completely. Readers ignore it."""
 SALVAGE_SUFFIX = ".edl.saving"
 """Suffix of a file that receives the blocks of a crash's file, until it is complete. Readers ignore it."""
+FILE_MODE: Final = 0o640
+"""The owner writes, the group may read. Topics and client identifiers are nobody else's business."""
 UNIX_S_MAX = 253_402_300_799  # the last second of the year 9999, the last that a date can show
 
 
@@ -58,7 +60,7 @@ class OpenSegment:
         """Whether the file ends with a part of a block, so that nothing can be appended."""
         self.path = unused(folder, f"current-{file_name_of(self.header.boot)}", suffix)
         self._hash = sha256(header)
-        self._file: BinaryIO = self.path.open("xb", buffering=0)
+        self._file: BinaryIO = open(self.path, "xb", buffering=0, opener=_open_unshared)  # noqa: SIM115
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             write_all(self._file, header)
@@ -203,6 +205,11 @@ def unused(folder: Path, stem: str, suffix: str) -> Path:
         number += 1
         path = folder / f"{stem}.{number}{suffix}"
     return path
+
+
+def _open_unshared(path: str, flags: int) -> int:
+    """Opens a file that other users cannot read, if it is created now. Raises OSError."""
+    return os.open(path, flags, FILE_MODE)
 
 
 def write_all(file: BinaryIO, data: bytes) -> None:

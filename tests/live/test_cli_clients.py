@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import shutil
 import socket
 import subprocess
@@ -129,6 +130,21 @@ def test_what_pub_retains_sub_prints(broker: Address, version: str, qos: str) ->
     assert subscribed(broker, "-V", version, "-q", qos, "-t", f"{topic}/#", "-C", "1") == "käse\n".encode()
     assert subscribed(broker, "-V", version, "-v", "-t", topic, "-C", "1") == f"{topic} käse\n".encode()
     published(broker, "-V", version, "-t", topic, "-n", "-r")
+
+
+@pytest.mark.parametrize("raw", [[], ["--raw"]], ids=["escaped", "raw"])
+def test_a_payload_commands_no_terminal_unless_it_is_asked_for(broker: Address, raw: list[str]) -> None:
+    payload = b"\x1b]0;mine\x07\r\xe2\x80\xae\xff\ttab"
+    escaped = b"\\x1b]0;mine\\x07\\r\\u202e\\xff\ttab"
+    published(broker, "-r", "-t", "terminal", "-s", given=payload)
+    assert subscribed(broker, "-t", "terminal", "-C", "1") == payload + b"\n", "a pipe gets every byte"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "edgebroker", "sub", *broker.options(), "-t", "terminal", "-C", "1", *raw]
+    subprocess.run(command, stdout=theirs, timeout=PATIENCE_S, env=ENVIRONMENT, check=True)
+    assert os.read(ours, 1_000).replace(b"\r\n", b"\n") == (payload if raw else escaped) + b"\n"
+    os.close(ours)
+    os.close(theirs)
+    published(broker, "-t", "terminal", "-n", "-r")
 
 
 def test_json_shows_the_whole_message(broker: Address, tmp_path: Path) -> None:

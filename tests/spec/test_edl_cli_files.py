@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
+from edgebroker.cli.log import as_csv
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.runtime.delivery_log import DeliveryLogDirectory, segment_files
 from edgebroker.storage.deliverylog.writer import DeliveryLog
@@ -50,10 +51,17 @@ def test_texts_of_clients_stay_in_their_line_and_do_nothing_to_a_terminal(log: P
     assert all(f"topic={json.dumps(TOPIC)} " in line and line.isprintable() for line in lines)
 
 
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
+def test_a_cell_of_csv_is_no_formula_and_its_text_is_known(sign: str) -> None:
+    assert as_csv(f"{sign}HYPERLINK") == f"'{sign}HYPERLINK"
+    assert as_csv("'quoted") == "''quoted", "one apostrophe is always ours"
+    assert [as_csv(value) for value in ("a=b", "", -5, None)] == ["a=b", "", -5, None]
+
+
 def test_exports_keep_texts_as_they_were(log: Path, tmp_path: Path) -> None:
     assert run("export", log, "--csv", tmp_path / "o.csv").exit_code == 0
     with (tmp_path / "o.csv").open(encoding="utf-8", newline="") as file:
-        assert {row["topic"] for row in csv.DictReader(file)} == {TOPIC}
+        assert {row["topic"] for row in csv.DictReader(file)} == {f"'{TOPIC}"}, "no formula for a spreadsheet"
     assert run("export", log, "--json", tmp_path / "o.json").exit_code == 0
     assert {json.loads(line)["topic"] for line in (tmp_path / "o.json").read_text("utf-8").splitlines()} == {TOPIC}
 

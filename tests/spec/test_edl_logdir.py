@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from edgebroker.instants import HOUR
+from edgebroker.runtime import delivery_log
 from edgebroker.runtime.delivery_log import DeliveryLogDirectory, OpenSegment, segment_files
 from edgebroker.storage.deliverylog.format import decode_footer
 from edgebroker.storage.deliverylog.reader import LogFile, read_segment
@@ -78,6 +79,18 @@ def test_a_closed_segment_is_named_by_node_start_and_content(tmp_path: Path) -> 
     assert file.name == f"gate_way_1-20251009T085320Z-{digest[:16]}.edl"
     assert read_all(tmp_path) == [1]
     assert broker.told == []
+
+
+def test_other_users_read_no_segment(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        broker = Broker(tmp_path)
+        broker.publish(1)
+    finally:
+        os.umask(before)
+    assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o640]
+    broker.stop()
+    assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o640]
 
 
 def test_a_growing_segment_can_be_read(tmp_path: Path) -> None:
@@ -332,12 +345,12 @@ def test_a_file_that_cannot_be_cut_back_is_left_to_the_next_start(
     broker = Broker(tmp_path, "b1")
     disks: list[DyingDisk] = []
 
-    def opened(path: Path, mode: str, buffering: int) -> DyingDisk:
-        disks.append(DyingDisk(cast(BinaryIO, open(path, mode, buffering))))  # noqa: SIM115
+    def opened(path: Path, mode: str, buffering: int, opener: Callable[[str, int], int]) -> DyingDisk:
+        disks.append(DyingDisk(cast(BinaryIO, open(path, mode, buffering, opener=opener))))  # noqa: SIM115
         return disks[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", opened)
+        patch.setattr(delivery_log, "open", opened, raising=False)
         broker.publish(1)
     disks[0].dies = True
     broker.publish(2)
