@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import ssl
 import stat
@@ -19,6 +20,7 @@ from edgebroker.cli.certificate import command as certificate
 from edgebroker.cli.init import command as init
 from edgebroker.cli.init import own_names
 from edgebroker.cli.init.template import unit_file
+from edgebroker.cli.topology import OVERLAY_PORT
 from edgebroker.runtime.settings import Settings
 
 from .conftest import command_line
@@ -28,6 +30,14 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed; it makes the certificates"),
 ]
 PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A folder with nothing beside it: `init` looks there for an authority."""
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    return folder
 
 
 def made(folder: Path, *options: str) -> dict[str, Any]:
@@ -48,7 +58,11 @@ def test_the_gateway_runs_and_who_has_the_password_or_the_certificate_comes_in(
     assert code == 0
     assert f"listener devices: the certificate {folder / 'server.crt'} is valid until 20" in said
     gateway = start_gateway("--config", str(settings))
-    assert command_line("status", "--http", str(gateway.listening["http"]["port"]))[0] == 0
+    asked = ["--http", str(gateway.listening["http"]["port"])]
+    assert command_line("status", *asked)[0] == 2, "clients say who they are, and so does who asks"
+    token = ["--token-file", str(folder / "http-token")]
+    assert command_line("status", *asked, *token)[0] == 0
+    assert command_line("reload", *asked, *token)[0] == 0
     port = str(gateway.listening["listeners"][1]["port"])
     way = ["-h", "localhost", "-p", port, "--cafile", str(folder / "ca.crt"), "-t", "a", "-q", "1"]
     publish = ["pub", *way, "-r", "-m", "hello"]
@@ -66,7 +80,7 @@ def test_keys_and_passwords_are_private_and_the_settings_are_read_by_people(tmp_
     made(tmp_path)
     for path in tmp_path.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
-        if path.suffix == ".key" or path.name == "users":
+        if path.suffix == ".key" or path.name in ("users", "http-token"):
             assert mode == 0o600, path
     assert not list(tmp_path.glob(".init-*"))
     text = (tmp_path / "gateway.toml").read_text()
@@ -88,8 +102,54 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").unlink()
     done = CliRunner().invoke(init, [str(tmp_path)])
     assert done.exit_code == 2
-    assert "users, edgebroker.service, ca.crt, ca.key, server.crt, server.key, clients/example.crt" in done.stderr
+    assert (
+        "users, http-token, edgebroker.service, ca.crt, ca.key, server.crt, server.key, clients/example.crt"
+        in done.stderr
+    )
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before.keys() - {tmp_path / "gateway.toml"}
+
+
+def test_a_second_authority_is_made_only_on_purpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "gateway-1", tmp_path / "gateway-2"
+    made(first)
+    for folder, here in ((second, tmp_path), (first / "inside", tmp_path), (tmp_path / "far/away", first)):
+        monkeypatch.chdir(here)
+        done = CliRunner().invoke(init, [str(folder)])
+        assert done.exit_code == 2
+        assert "lets it sign for this gateway too, --new-ca makes a second one" in done.stderr
+        assert not folder.exists()
+    answer = made(second, "--ca", str(first), "--host", "localhost")
+    assert "ca.key" not in answer["files"]
+    assert not (second / "ca.key").exists()
+    assert (second / "ca.crt").read_bytes() == (first / "ca.crt").read_bytes()
+    for name in ("server.crt", "clients/example.crt"):
+        check = ["openssl", "verify", "-CAfile", str(first / "ca.crt"), str(second / name)]
+        subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
+    assert "ca.key" in made(tmp_path / "gateway-3", "--new-ca")["files"]
+    done = CliRunner().invoke(init, [str(tmp_path / "gateway-4"), "--ca", str(second)])
+    assert (done.exit_code, "there is no" in done.stderr) == (2, True)
+
+
+def test_the_unit_starts_the_program_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ours", "other"):
+        program = tmp_path / name / "edgebroker"
+        program.parent.mkdir()
+        program.write_text(f"#!{sys.executable}\nfrom edgebroker.cli import main\nmain()\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'other'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    ways = ([str(tmp_path / "ours/edgebroker")], [sys.executable, "-P", "-m", "edgebroker"])
+    for number, command in enumerate(ways):
+        folder = tmp_path / f"made-{number}"
+        subprocess.run([*command, "init", str(folder), "--new-ca"], check=True, stdout=subprocess.DEVNULL)
+        lines = (folder / "edgebroker.service").read_text().splitlines()
+        assert f"ExecStart={' '.join(command)} run --config {folder}/gateway.toml" in lines
+
+
+def test_browsers_and_peers_come_by_other_ports(tmp_path: Path) -> None:
+    made(tmp_path)
+    text = (tmp_path / "gateway.toml").read_text()
+    assert f"port = {OVERLAY_PORT}" not in text
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,11 @@ tls_key = "server.key"
 tls_client = "optional"          # "required" turns away who shows no certificate
 tls_client_ca = "ca.crt"
 
-# Browsers: MQTT over secure WebSocket, at wss://HOST:8884/mqtt. Pages of other hosts need websocket_origins.
+# Browsers: MQTT over secure WebSocket, at wss://HOST:8084/mqtt. Pages of other hosts need websocket_origins.
 # [[listener]]
 # name = "browsers"
 # host = "0.0.0.0"
-# port = 8884
+# port = 8084
 # protocol = "websocket"
 # tls_certificate = "server.crt"
 # tls_key = "server.key"
@@ -67,7 +67,7 @@ memory_bytes_max = {memory:<11}     # what clients may hold; edgebroker.service:
 
 [http]
 port = 9883                        # status, top, check, /metrics and /health, for this machine alone
-# token_file = "http-token"        # `reload`, `client` and `bridge` want one: openssl rand -hex 24 > http-token
+token_file = "http-token"          # who asks anything but /health shows the token in it; `--config` finds it
 """
 
 UNIT = """\
@@ -141,7 +141,7 @@ STEPS_OF_ROOT = """\
 # To start with the machine, as a user of its own, who reads no key but the gateway's:
 #   useradd --system edgebroker
 #   cd {folder}
-#   chgrp edgebroker server.key users && chmod 640 server.key users
+#   chgrp edgebroker server.key users http-token && chmod 640 server.key users http-token
 #   chown edgebroker {folders}
 #   cp edgebroker.service /etc/systemd/system/
 #   systemctl enable --now edgebroker"""
