@@ -242,6 +242,16 @@ def test_a_gateway_whose_certificate_is_revoked_has_to_go(
     ours.kill()
 
 
+def test_who_was_told_that_a_peer_does_not_answer_is_told_when_it_does(start_gateway: Start, topology: Path) -> None:
+    options = ("--topology", str(topology), "--memory", "--log-level", "warning", "--name")
+    here = start_gateway(*options, "gw-here")  # the one that dials
+    assert " warning link-no-answer:" in first_complaint(here)
+    there = start_gateway(*options, "gw-there")
+    assert " warning link-up: a peer is there" in first_complaint(here)
+    here.kill()
+    there.kill()
+
+
 def test_a_gateway_of_another_federation_is_refused_with_the_difference(
     start_gateway: Start, topology: Path, tmp_path: Path
 ) -> None:

@@ -421,7 +421,8 @@ class BridgeRunner:
         """Logs changes of the state, and each lasting condition once."""
         bridge = self.bridge
         if bridge.state is BridgeState.OPEN and self._reported_state is not BridgeState.OPEN:
-            self._operator_log.log(Level.INFO, "bridge-up", "the remote is there", bridge=self.options.name)
+            level = Level.WARNING if self._reported_reason else Level.INFO  # who heard of the trouble hears of its end
+            self._operator_log.log(level, "bridge-up", "the remote is there", bridge=self.options.name)
             self._reported_reason = ""
         elif bridge.state is BridgeState.WAITING and bridge.reason and bridge.reason != self._reported_reason:
             self._reported_reason = bridge.reason

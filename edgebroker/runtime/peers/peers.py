@@ -303,9 +303,10 @@ class PeerManager:
         peer = event.peer
         match event:
             case LinkUp():
-                self.trouble.pop(peer, None)
+                # Whoever was told that something is wrong is told when it is over.
+                level = Level.WARNING if self.trouble.pop(peer, "") else Level.INFO
                 self.refused.discard(peer)
-                self._operator_log.log(Level.INFO, "link-up", "a peer is there", peer, peer=peer)
+                self._operator_log.log(level, "link-up", "a peer is there", peer, peer=peer)
             case LinkDown(reason=reason):
                 self.trouble[peer] = reason
                 self._operator_log.log(Level.WARNING, "link-down", reason, peer, peer=peer)
@@ -327,7 +328,7 @@ class PeerManager:
             self._operator_log.log(Level.WARNING, "outbox-full", text, neighbour, peer=neighbour, at=gateway)
         else:
             text = f"there is room again at {gateway} for {neighbour}"
-            self._operator_log.log(Level.INFO, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
+            self._operator_log.log(Level.WARNING, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
 
     # -- dialling -------------------------------------------------------------------------------------------------
 
