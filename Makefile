@@ -78,6 +78,9 @@ lock: ## resolve the dependencies anew (needs uv); commit what changes
 		--upgrade --no-emit-index-url --no-annotate --all-extras pyproject.toml --output-file $(LOCK)
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --extra fast --constraint $(LOCK) pyproject.toml --output-file requirements/gateway.txt
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
+		UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --constraint $(LOCK) - --output-file requirements/build.txt
 
 clean: ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -122,3 +122,21 @@ def test_a_typed_local_that_is_gone_is_found() -> None:
         "    cpdef bint g(self)\n@cython.locals(e=int)\ncdef inline int gone(int a)\n"
     )
     assert stale_locals(declarations, source) == ["f: c", "A.f: d", "gone: e"]
+
+
+def test_what_is_installed_on_gateways_and_for_builds_is_known_by_its_hash(root: Path) -> None:
+    for name in ("gateway", "build", "all"):
+        entries = re.split(r"\n(?=\S)", (root / f"requirements/{name}.txt").read_text())
+        packages = [entry for entry in entries if not entry.startswith("#")]
+        assert packages
+        assert [entry for entry in packages if "--hash=sha256:" not in entry] == []
+    pages = (root / "docs/operations.md").read_text()
+    assert "pip install --require-hashes -r requirements/build.txt -r requirements/gateway.txt" in pages
+
+
+def test_32_bit_boards_get_only_packages_with_wheels_or_of_pure_python(root: Path) -> None:
+    """cbor2 6 is written in Rust and has no wheel for armv7; 5.9.0 has one for every machine."""
+    pinned = (root / "requirements/all.txt").read_text()
+    assert re.search(r"^cbor2==5\.\S+ ; platform_machine == 'armv7l'", pinned, re.M)
+    assert re.search(r"^cbor2==\S+ ; platform_machine != 'armv7l'", pinned, re.M)
+    assert "cbor2" not in (root / "requirements/gateway.txt").read_text(), "a gateway has a CBOR module of its own"
