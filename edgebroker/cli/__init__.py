@@ -134,11 +134,25 @@ def build() -> str:
     return "compiled" if any(path.name.endswith(tuple(EXTENSION_SUFFIXES)) for path in files) else "pure Python"
 
 
+def commit() -> str:
+    """Returns the commit of this build, or of the source tree that runs here; `unknown` without git."""
+    tree = Path(edgebroker.__file__).parents[1]
+    if edgebroker.__commit__ or not (tree / ".git").exists():
+        return edgebroker.__commit__ or "unknown"
+    import subprocess
+
+    command = ["git", "-C", str(tree), "describe", "--always", "--exclude=*", "--abbrev=9", "--dirty=.changed"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def show_version(ctx: click.Context, _parameter: click.Parameter, is_requested: bool) -> None:
-    """Prints product, build and Python in one line, and exits."""
+    """Prints product, commit, build and Python in one line, and exits."""
     if is_requested and not ctx.resilient_parsing:
         python = ".".join(map(str, sys.version_info[:3]))
-        click.echo(f"edgebroker {edgebroker.__version__} ({build()}, Python {python})")
+        click.echo(f"edgebroker {edgebroker.__version__} (commit {commit()}, {build()}, Python {python})")
         ctx.exit()
 
 
