@@ -226,12 +226,28 @@ class Session:
         return re.sub(rf"\b({PORT}|{TLS_PORT})\b", str(self.relay.port), command)
 
     def start_gateway(self, command: str, expected: str) -> None:
-        command = f"{command} --port {self.gateway_port}"
-        if any(HTTP_PORT in text for text in (command, *(file.read_text() for file in self.folder.glob("*.toml")))):
+        port = self.gateway_port
+        made = re.search(r" --config (\S+/gateway\.toml)$", command)
+        if made:  # by `init`: a listener for this machine, one with TLS for devices, one for questions
+            settings = self.folder / made[1]
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                tls_port = free.getsockname()[1]
+            ports = {PORT: self.gateway_port, TLS_PORT: tls_port, HTTP_PORT: self.http_port}
+            text = settings.read_text()
+            for documented, ours in ports.items():
+                text = text.replace(f"\nport = {documented}\n", f"\nport = {ours}\n", 1)
+            settings.write_text(text)
+            self.ports_seen = {documented: re.compile(str(ours)) for documented, ours in ports.items()}
+            port = tls_port
+        else:
+            command = f"{command} --port {self.gateway_port}"
+        if not made and any(
+            HTTP_PORT in text for text in (command, *(file.read_text() for file in self.folder.glob("*.toml")))
+        ):
             command = f"{command} --http {self.http_port}"
         gateway = self.start(command, expected)
         self.await_port(gateway)
-        self.relay = Relay(self.gateway_port)
+        self.relay = Relay(port)
         gateway.await_expected(self.ports_seen)
 
     def await_port(self, gateway: Process) -> None:
@@ -289,11 +305,13 @@ SECTIONS = [section for path in DOCUMENTS for section in sections(path.name, pat
 def test_commands_print_what_the_document_says(
     section: Section, tmp_path: Path, free_port: int, another_free_port: int
 ) -> None:
+    folder = tmp_path / "folder"  # with nothing beside it: `init` looks there for an authority
+    folder.mkdir()
     if any(block.needs("mosquitto-clients") for block in section.blocks) and not shutil.which("mosquitto_sub"):
         pytest.skip("mosquitto_sub is not installed (Debian: mosquitto-clients)")
     for block in section.files:
-        (tmp_path / block.said("file")[0]).write_text(block.body, encoding="utf-8")
-    with session(tmp_path, free_port, another_free_port) as playing:
+        (folder / block.said("file")[0]).write_text(block.body, encoding="utf-8")
+    with session(folder, free_port, another_free_port) as playing:
         executed = [block for block in section.blocks if not block.said("not executed")]
         if any(block.needs("gateway") for block in executed):
             playing.start_gateway(f"edgebroker run --http {HTTP_PORT}", "...")

@@ -10,9 +10,12 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from edgebroker import PURE_COSTS
 from edgebroker.cli.parameters import HttpAddress
 from edgebroker.errors import SettingsInvalid
+from edgebroker.matching.kernel import IS_COMPILED
 from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.listeners.listener import Listener
 from edgebroker.runtime.listeners.listeners import Listeners
 from edgebroker.runtime.loop.loop import run
 from edgebroker.runtime.nonblocking_writer import NonblockingWriter, is_journal
@@ -21,6 +24,7 @@ from edgebroker.runtime.operator_log import as_json as as_json_lines
 from edgebroker.runtime.process import GarbageCollector
 from edgebroker.runtime.reload import ReloadOutcome, rejected_outcome
 from edgebroker.runtime.settings import Settings
+from edgebroker.runtime.settings.sections import AccessSettings
 from edgebroker.runtime.systemd import Systemd
 
 
@@ -103,7 +107,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
     if as_json:
         stdout.say(json.dumps(_start_object(gateway, listeners)))
     else:
-        for line in _start_lines(gateway, listeners):
+        for line in _start_lines(gateway, listeners, settings.access):
             stdout.say(line)
     systemd.ready(_status(listeners))
 
@@ -144,7 +148,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], as_json: bool
 def _start_object(gateway: Gateway, listeners: Listeners) -> dict[str, Any]:
     """Returns the addresses and the data folder of a gateway that has started, for programs."""
     described = [listener.described() for listener in listeners]
-    start = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described}
+    start = {"event": "listening", **described[0], "pid": os.getpid(), "listeners": described, "compiled": IS_COMPILED}
     if gateway.store is not None:
         start["data"] = str(gateway.store.folder)
     if gateway.peer_manager is not None:
@@ -154,10 +158,15 @@ def _start_object(gateway: Gateway, listeners: Listeners) -> dict[str, Any]:
     return start
 
 
-def _start_lines(gateway: Gateway, listeners: Listeners) -> Iterator[str]:
+def _start_lines(gateway: Gateway, listeners: Listeners, access: AccessSettings) -> Iterator[str]:
     """Yields the addresses and the data folder of a gateway that has started, for people."""
     for listener in listeners:
         yield f"edgebroker listens on {listener}"
+    if closed := [listener.label for listener in listeners if not _has_way_in(listener, access)]:
+        where = ", ".join(closed)
+        yield f"nobody can connect at {where} yet: other machines have to say who they are, and there are no users"
+        yield "to let devices in: `edgebroker init` makes users, certificates and settings for this machine's address;"
+        yield "or set access.password_file (`edgebroker passwd users NAME`), or listener.anonymous = true to admit all"
     if gateway.peer_manager is not None:
         yield f"gateway {gateway.peer_manager}"
     if gateway.http_address is not None:
@@ -166,6 +175,14 @@ def _start_lines(gateway: Gateway, listeners: Listeners) -> Iterator[str]:
         yield f"try: mosquitto_sub {hint} -t '$filter/temp%3E30/sensors/#' -v"
     if gateway.store is not None:
         yield f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}"
+    if not IS_COMPILED:
+        yield f"pure Python: {PURE_COSTS}"
+
+
+def _has_way_in(listener: Listener, access: AccessSettings) -> bool:
+    """Whether any client can connect at *listener*: without a name, or by credentials that *access* can check."""
+    shows_certificate = listener.settings.tls_client != "none" and access.certificate_user != "nobody"
+    return bool(listener.context.is_anonymous or access.password_file or access.token_keys or shows_certificate)
 
 
 def _status(listeners: Listeners) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from edgebroker import PURE_COSTS
 from edgebroker.cli.display import count, fitted, octets, on_disk, span
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
 from edgebroker.cli.parameters import WordChoice
@@ -79,6 +80,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         *([f"refused   {', '.join(f'{why} {count(number)}' for why, number in refused.items())}"] if refused else []),
         *_peers(now),
         *_disk(now),
+        *([] if now.get("compiled", True) else [f"build     pure Python: {PURE_COSTS}"]),
         *(f"warning   {warning}" for warning in now["health"].get("warnings", ())),
     ]
 

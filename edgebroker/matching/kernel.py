@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from edgebroker.matching import reference as kernel
@@ -12,4 +12,7 @@ else:
     except ImportError:
         from edgebroker.matching import reference as kernel
 
-__all__ = ["kernel"]
+IS_COMPILED: Final = kernel.__name__.endswith(".compiled")
+"""Whether this process has the compiled modules; there are all of them, or none."""
+
+__all__ = ["kernel", "IS_COMPILED"]

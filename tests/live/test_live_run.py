@@ -34,6 +34,8 @@ from edgebridge.wire.packets import (
 )
 from edgebridge.wire.properties import Property
 from edgebridge.wire.reasons import ReasonCode
+from edgebroker import PURE_COSTS
+from edgebroker.matching.kernel import IS_COMPILED
 
 pytestmark = pytest.mark.live
 
@@ -84,7 +86,8 @@ def test_it_says_where_it_listens_and_what_to_try(free_port: int) -> None:
     assert process.stdout is not None
     try:
         assert select.select([process.stdout], [], [], PATIENCE_S)[0]
-        said = [process.stdout.readline().decode() for _ in range(3)]
+        said = [process.stdout.readline().decode() for _ in range(3 if IS_COMPILED else 4)]
+        assert IS_COMPILED or said.pop() == f"pure Python: {PURE_COSTS}\n"
         assert said.pop().startswith("sessions that are to last, and what they were promised, are kept in ")
         assert said == [
             f"edgebroker listens on 127.0.0.1:{free_port} (MQTT 3.1.1 and 5)\n",
@@ -98,6 +101,31 @@ def test_it_says_where_it_listens_and_what_to_try(free_port: int) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_closed"),
+    [
+        ("", True),
+        ("anonymous = true", False),
+        ('[access]\npassword_file = "users"', False),
+        ('proxy_protocol = true\nproxy_sources = ["192.0.2.1"]', True),
+    ],
+)
+def test_a_listener_at_which_nobody_can_connect_says_how_to_let_devices_in(
+    tmp_path: Path, settings: str, is_closed: bool
+) -> None:
+    (tmp_path / "users").touch(0o600)
+    (tmp_path / "g.toml").write_text(f'[[listener]]\nhost = "0.0.0.0"\nport = 0\n{settings}\n')
+    command = [*RUN, "--config", str(tmp_path / "g.toml"), "--memory"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        listens = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        more = process.stdout.read()
+    port = listens.partition("0.0.0.0:")[2].split()[0]
+    assert (f"nobody can connect at 0.0.0.0:{port} yet" in more) == is_closed
+    assert ("`edgebroker init`" in more and "listener.anonymous = true" in more) == is_closed
 
 
 def test_settings_come_from_a_file_and_the_command_line_before_them(

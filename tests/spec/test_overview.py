@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebroker import PURE_COSTS
 from edgebroker.cli.check import ProbeState, Thresholds, judge_status, probe_line
 from edgebroker.cli.clients import _cells
 from edgebroker.cli.display import columns, count, fitted, octets, shortened, span
@@ -116,6 +117,13 @@ def test_why_clients_were_refused_is_shown() -> None:
     assert "refused   server_busy 3, no-tls 2" in lines
     quiet = overview(status(connections={"paused": 0, "refusals": {}, "turned_away": {}}), None, 100)
     assert not any(line.startswith("refused") for line in quiet)
+
+
+def test_a_gateway_in_pure_python_says_what_that_costs() -> None:
+    told = f"build     pure Python: {PURE_COSTS}"
+    assert len(told) <= 120, "as wide as `status` is at most"
+    assert told in overview(status(compiled=False), None, 120)
+    assert not [line for line in overview(status(compiled=True), None, 120) if line.startswith("build")]
 
 
 def test_why_messages_were_not_taken_is_shown() -> None:

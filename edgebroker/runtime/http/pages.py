@@ -14,6 +14,7 @@ from edgebridge.frontend.memory_accounts import MemoryAccounts, account_title
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.log_schema import Cause
+from edgebroker.matching.kernel import IS_COMPILED
 from edgebroker.runtime.http import health, metrics
 from edgebroker.runtime.http.clients import BY_NAME, STATES, client_details, client_rows, select_clients
 from edgebroker.runtime.http.health import GatewayView
@@ -286,6 +287,8 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
     return {
         "name": view.name,
         "version": edgebroker.__version__,
+        "commit": edgebroker.__commit__,
+        "compiled": IS_COMPILED,
         "pid": os.getpid(),
         "uptime_s": round((now - view.started_at) / SECOND, 3),
         "health": health.report(view),
