@@ -129,7 +129,7 @@ class Extractor:
         return exact
 
 
-_last: tuple[bytes, str, str | None, Any] = (b"", "", None, NOTHING)
+_last: tuple[bytes, str, str | None, Any] = (b"", "", None, {})
 """The payload that was read last, its topic if that is one of Sparkplug, its content type, and its tree."""
 
 

@@ -159,7 +159,7 @@ def test_every_term_is_judged_and_the_reason_is_given() -> None:
     assert [(term["truth"], term["because"]) for term in terms] == [
         ("true", "$level2 is 'truck-3'"),
         ("unknown", "humidity is a string, '50'"),
-        ("unknown", "pos.lat is an object, an array or bytes"),
+        ("unknown", "pos.lat is an object, an array, bytes or not a number"),
         ("true", "$user.site is 'n'"),
         ("true", "$qos is 1"),
     ]

@@ -207,6 +207,6 @@ def value_text(value: Value) -> str:
     if value is None:
         return "absent or null"
     if isinstance(value, Composite):
-        return "an object, an array or bytes"
+        return "an object, an array, bytes or not a number"
     text = literal(value) if value == value and value not in (float("inf"), float("-inf")) else str(value)
     return text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "..."
