@@ -25,10 +25,21 @@ VALUE = "value"
 class Extractor:
     """Extracts a fixed set of attributes from publications. The paths are prepared once, each payload is parsed once.
 
-    `reads_payload`: whether any wanted attribute is in the payload; otherwise it is not parsed.
+    `reads_payload`: whether any wanted attribute is in the payload; else it is not parsed. `is_unreadable`: whether
+    the payload of the last extraction could not be read, so that its attributes are unknown rather than absent.
     """
 
-    __slots__ = ("_births", "_deep", "_levels", "_plain", "_shallow", "_user", "names", "reads_payload")
+    __slots__ = (
+        "_births",
+        "_deep",
+        "_levels",
+        "_plain",
+        "_shallow",
+        "_user",
+        "is_unreadable",
+        "names",
+        "reads_payload",
+    )
 
     def __init__(self, names: Iterable[str], births: Births | None = None) -> None:
         """*names*: canonical attribute names (`edgebroker.filters.Filter.attributes`). Raises FilterInvalid.
@@ -58,6 +69,7 @@ class Extractor:
             if name.source not in (AttributeSource.PAYLOAD, AttributeSource.LEVEL, AttributeSource.USER)
         )
         self.reads_payload = bool(self._shallow or self._deep)
+        self.is_unreadable = False
 
     def extract(
         self,
@@ -94,12 +106,15 @@ class Extractor:
                 wanted = self._user.get(key)
                 if wanted is not None:
                     found.setdefault(wanted, text)
+        tree: Any = None
         if self._births is not None:
-            self._take(self._births.tree(topic, payload), found)
+            tree = self._births.tree(topic, payload)
+            self._take(tree, found)
         elif self.reads_payload:
             tree = _read_tree(topic, payload, content_type)
             if tree is not NOTHING and not self._take(tree, found):
                 self._take(payload_tree(payload, content_type, exact=True), found)
+        self.is_unreadable = tree is NOTHING
         return found
 
     def _take(self, tree: Any, found: dict[str, Value]) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
 from edgebroker.filters.evaluation import evaluate
+from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.filters.normal_form import normalised
 from edgebroker.filters.parser import parse
 from edgebroker.filters.spelling import accepted_text, canonical
@@ -43,6 +44,22 @@ class Filter:
         """Canonical names of the attributes that the filter uses."""
         return frozenset(term.attribute for term in terms_of(self.tree))
 
+    @cached_property
+    def reads_payload(self) -> bool:
+        """Whether an attribute of the payload is used."""
+        return any(AttributeName.parse(name).source is AttributeSource.PAYLOAD for name in self.attributes)
+
+    @cached_property
+    def may_accept_unreadable(self) -> bool:
+        """Whether it uses the payload, and is true of some event whose payload could not be read: `danger IS NULL`."""
+        return self.reads_payload and any(
+            all(
+                test.kind is ValueType.NULL or AttributeName.parse(test.attribute).source is not AttributeSource.PAYLOAD
+                for test in predicate
+            )
+            for predicate in self.predicates
+        )
+
     @classmethod
     def parse(cls, text: str) -> Filter:
         """Parse *text*. Raises FilterInvalid (with a column) or FilterTooComplex (a bound of `edgebroker.limits`)."""
@@ -62,6 +79,14 @@ class Filter:
     def accepts(self, attributes: Attributes) -> bool:
         """Return whether the filter is true, not false or unknown, for an event with these *attributes*."""
         return evaluate(self.tree, attributes) is True
+
+    def permits(self, attributes: Attributes, is_unreadable: bool) -> bool:
+        """Return whether a rule with this filter as its condition lets an event pass.
+
+        *is_unreadable*: the payload could not be read. Then a condition that asks for something in it is not met: all
+        of its attributes seem to be absent, which `danger IS NULL` would take for true.
+        """
+        return self.accepts(attributes) and not (is_unreadable and self.reads_payload)
 
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, Filter) else NotImplemented

@@ -6,6 +6,7 @@ import pytest
 
 from edgebridge.session.acl import ANONYMOUS_USER, AccessKind, Acl, AclInvalid
 from edgebridge.session.authorization import AclRights, overlaps
+from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter
 
 R, W, S, DENY = AccessKind.READ, AccessKind.WRITE, AccessKind.SUBSCRIBE, AccessKind.DENY
@@ -127,3 +128,24 @@ def test_what_is_put_in_for_a_mark_is_not_looked_at_again() -> None:
     rights = AclRights(Acl.parse("pattern read a/%c-%u/%cc\n")).rights("%c", "%u")
     assert rights.read("a/%u-%c/%uc").is_always
     assert rights.read("a/%u-%u/%uc").is_never
+
+
+@pytest.mark.parametrize(
+    ("condition", "payload", "is_met"),
+    [
+        ("danger IS NULL", b'{"safe":1}', True),
+        ("danger IS NULL", b"", True),
+        ("danger IS NULL", b'{"danger":1,"x":"\\ud800"}', False),
+        ("danger IS NULL", b'{"danger":1', False),
+        ("NOT danger IS NOT NULL", b'{"danger":1,"x":"\\q"}', False),
+        ("danger IS NULL OR $size < 99", b'{"danger":1', False),
+        ("danger IS NULL", b'{"danger":NaN}', False),
+        ("danger IS NULL", b'{"danger":1}\0', False),
+        ("$size < 99", b'{"danger":1', True),
+    ],
+)
+def test_a_condition_is_not_met_by_what_cannot_be_read(condition: str, payload: bytes, is_met: bool) -> None:
+    """All that an unreadable payload holds seems to be absent; a rule that keeps danger back must not open."""
+    rights = AclRights(Acl.parse(f"user anna\ntopic readwrite a where {condition}")).rights("anna", "c")
+    publication = Publication("c", "a", payload, 0, False, 0)
+    assert rights.may_read(publication) is rights.may_write(publication) is is_met

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgebridge.bridge.rules import BridgeDirection, BridgeRule, RuleSet, parse_rule
+from edgebridge.bridge.rules import BridgeDirection, BridgeRule, ConditionCache, RuleSet, parse_rule
 from edgebridge.wire.packets import Publish
-from edgebridge.wire.properties import Property
+from edgebridge.wire.properties import Properties, Property
 from edgebroker.errors import RuleInvalid
 
 READ = {
@@ -77,6 +77,27 @@ def test_which_condition_was_true_is_told_by_the_subscription() -> None:
     assert rules.local_needs_identifiers
     assert outbound(rules, "a/b", [two.identifier, one.identifier]) == (one.rule, 0)
     assert outbound(rules, "a/b", [two.identifier]) == (two.rule, 1)
+
+
+def test_a_condition_is_not_met_by_what_cannot_be_read() -> None:
+    """All that an unreadable payload holds seems to be absent, and the gateway's matcher says so."""
+    rules = RuleSet([parse_rule("a/# where danger IS NULL"), parse_rule("a/# out 2 where $size < 90")])
+    safe, small = rules.local_subscriptions
+    unreadable = b'{"danger":1,"x":"\\ud800"}'
+    for payload, rule in ((b"{}", safe.rule), (b"", safe.rule), (unreadable, small.rule)):
+        found = outbound(rules, "a/b", [safe.identifier, small.identifier], payload)
+        assert found is not None
+        assert found[0] is rule
+    properties: Properties = {Property.SUBSCRIPTION_IDENTIFIER: [safe.identifier]}
+    for payload, is_withheld in ((b"{}", False), (unreadable, True)):
+        publish = Publish("a/b", payload, properties=properties)
+        assert (rules.match_outbound(publish) is None) is is_withheld
+        assert rules.withholds(publish) is is_withheld
+    conditions = ConditionCache()
+    for where in ("danger IS NULL", "NOT danger IS NOT NULL", "$size > 2 OR danger > 1"):
+        assert conditions.holds(where, Publish("a/b", b"{}   "))
+        assert not conditions.holds(where, Publish("a/b", unreadable))
+    assert conditions.holds("$size > 2", Publish("a/b", unreadable))
 
 
 def test_a_message_that_waited_since_before_the_rules_changed_goes_by_the_rule_of_now() -> None:

@@ -155,7 +155,8 @@ class OutboundFlow:
         """A message of ours."""
         found = self._rules.match_outbound(publish)
         if found is None:
-            self._finish(publish, BridgeDropCause.NO_RULE)
+            is_withheld = self._rules.withholds(publish)
+            self._finish(publish, BridgeDropCause.FILTERED if is_withheld else BridgeDropCause.NO_RULE)
             return
         rule, number = found
         try:

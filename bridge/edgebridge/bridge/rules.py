@@ -32,6 +32,7 @@ from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, parse_topi
 if TYPE_CHECKING:
     from edgebridge.bridge.transform import Transform
     from edgebroker.filters import Extractor, Filter
+    from edgebroker.predicate import Attributes
 
 WHERE: Final = "where"
 NOT_RETAINED: Final = "retain=false"
@@ -224,25 +225,41 @@ class ConditionCache:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Filter, Extractor]] = {}
 
+    def withholds(self, where: str, publish: Publish) -> bool:
+        """Whether *where*, which the gateway's matcher found true of *publish*, asks for something in its payload, and
+        that cannot be read. The payload is looked at only for conditions such as `danger IS NULL`, which would be true.
+        """
+        condition, extractor = self._read(where)
+        if not condition.may_accept_unreadable:
+            return False
+        self._extract(extractor, publish)
+        return extractor.is_unreadable
+
     def holds(self, where: str, publish: Publish) -> bool:
-        """Whether *where* is true of *publish*, under the topic that it has there."""
+        """Whether *where* is true of *publish*, under the topic that it has there. What *where* asks of a payload that
+        cannot be read is not.
+        """
+        condition, extractor = self._read(where)
+        return condition.permits(self._extract(extractor, publish), extractor.is_unreadable)
+
+    def _read(self, where: str) -> tuple[Filter, Extractor]:
         from edgebroker.filters import Extractor, Filter  # 1 MiB, for who has conditions
 
         known = self._known.get(where)
         if known is None:
             condition = Filter.parse(where)
             known = self._known[where] = condition, Extractor(condition.attributes)
-        condition, extractor = known
-        return condition.accepts(
-            extractor.extract(
-                publish.payload,
-                topic=publish.topic,
-                qos=publish.qos,
-                retain=publish.retain,
-                client="",
-                user=user_properties(publish.properties),
-                content_type=text_property(publish.properties, Property.CONTENT_TYPE, "") or None,
-            )
+        return known
+
+    def _extract(self, extractor: Extractor, publish: Publish) -> Attributes:
+        return extractor.extract(
+            publish.payload,
+            topic=publish.topic,
+            qos=publish.qos,
+            retain=publish.retain,
+            client="",
+            user=user_properties(publish.properties),
+            content_type=text_property(publish.properties, Property.CONTENT_TYPE, "") or None,
         )
 
 
@@ -358,6 +375,7 @@ class RuleSet:
         found = [self._out_of[one] for one in identifiers if one in self._out_of]
         if found and self.local_needs_identifiers:
             found = [wanted for wanted in found if topic.startswith(wanted.rule.local_prefix)]
+            found = [wanted for wanted in found if not self._withholds(wanted.rule, publish)]
             first = min(found, key=lambda wanted: wanted.number, default=None)
             return None if first is None else self._before(first, topic)
         # It may have waited since before the rules were changed. Then a rule whose condition is not true of it is
@@ -369,6 +387,16 @@ class RuleSet:
                     return wanted.rule, wanted.number
                 untrue = untrue or wanted
         return None if untrue is None else (untrue.rule, untrue.number)
+
+    def withholds(self, publish: Publish) -> bool:
+        """Whether *publish* of ours came by a rule whose condition asks for something in its payload, and that cannot
+        be read.
+        """
+        identified = (self._out_of.get(one) for one in subscription_identifiers(publish.properties))
+        return any(wanted is not None and self._withholds(wanted.rule, publish) for wanted in identified)
+
+    def _withholds(self, rule: BridgeRule, publish: Publish) -> bool:
+        return bool(rule.where) and self._conditions.withholds(rule.where, publish)
 
     def _before(self, found: BridgeSubscription, topic: str) -> tuple[BridgeRule, int]:
         """The rule *found*, or one before it that wants the topic whatever it says. What is retained comes by the

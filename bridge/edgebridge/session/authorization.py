@@ -81,7 +81,9 @@ class AccessDecision:
         return not (self.is_always or self.conditions)
 
     def permits(self, publication: Publication) -> bool:
-        """Whether *publication* is permitted. What a condition cannot tell is not."""
+        """Whether *publication* is permitted. What a condition cannot tell is not, nor what it asks of a payload that
+        cannot be read.
+        """
         if not self.conditions:
             return self.is_always
         if self._extractor is None:
@@ -95,7 +97,8 @@ class AccessDecision:
             user=publication.user,
             content_type=publication.content_type,
         )
-        return any(one.accepts(attributes) for one in self.conditions)
+        is_unreadable = self._extractor.is_unreadable
+        return any(one.permits(attributes, is_unreadable) for one in self.conditions)
 
 
 class CombinedDecision(AccessDecision):
