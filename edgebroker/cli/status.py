@@ -28,6 +28,7 @@ NUMBERS: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
 )
 STATE_WIDTH = 12  # with two spaces before
 CLIENT_WIDTH_MIN = 12
+TOPICS_SHOWN = 3
 
 
 def overview(now: Status, before: Status | None, width: int) -> list[str]:
@@ -76,6 +77,7 @@ def _summary(now: Status, before: Status | None) -> list[str]:
         f" {count(inflight['messages'])} in flight, {octets(now['unsent_bytes'])} unsent;"
         f" {count(now['retained']['messages'])} retained ({octets(now['retained']['bytes'])})",
         *_not_accepted(messages),
+        *_unreadable(now.get("unreadable", {})),
         f"dropped   {', '.join(f'{cause} {count(number)}' for cause, number in dropped.items()) or 'nothing'}",
         *([f"refused   {', '.join(f'{why} {count(number)}' for why, number in refused.items())}"] if refused else []),
         *_peers(now),
@@ -90,6 +92,14 @@ def _not_accepted(messages: Mapping[str, Any]) -> list[str]:
     if not_retained := messages.get("not_retained", 0):
         causes.append(f"not retained {count(not_retained)}")
     return [f"not taken {', '.join(causes)}"] if causes else []
+
+
+def _unreadable(unreadable: Mapping[str, Any]) -> list[str]:
+    """Returns the line about payloads that content filters asked for in vain, with the topics that have most."""
+    counts = [f"{count(unreadable[by])} for {by}" for by in ("clients", "gateways") if unreadable.get(by)]
+    topics = [f"{topic or 'other topics'} {count(number)}" for topic, number in unreadable.get("topics", {}).items()]
+    shown = f": {', '.join(topics[:TOPICS_SHOWN])}" if topics else ""
+    return [f"unread    {', '.join(counts)}{shown}"] if counts else []
 
 
 def _peers(now: Status) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.interest_gossip import InterestGossip
-from edgebroker.filters.attributes import Extractor
+from edgebroker.filters.attributes import Extractor, UnreadableCounts
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.advertisements import Advertisement
@@ -52,6 +52,8 @@ class Forwarder:
         self._window = 0
         self._duplicate_filter = DuplicateFilter()
         self._extractors: dict[frozenset[str], Extractor] = {}
+        self.unreadable = UnreadableCounts()
+        """The events whose content decides which gateways get them, and could not be read."""
         self.cases = dict.fromkeys(RoutingCase, 0)
         """How often each case of dynamic routing occurred."""
         self.duplicates = 0
@@ -60,7 +62,7 @@ class Forwarder:
     def resume(self, previous: Forwarder) -> None:
         """Take over the duplicate filter and the counters of *previous*."""
         self._duplicate_filter = previous._duplicate_filter
-        self.cases, self.duplicates = previous.cases, previous.duplicates
+        self.cases, self.duplicates, self.unreadable = previous.cases, previous.duplicates, previous.unreadable
 
     @property
     def _may_relay(self) -> bool:
@@ -105,7 +107,7 @@ class Forwarder:
         is_precise = record is not None and pending and record.covering
         if record is not None and is_precise:
             wanted |= record.wanted
-        attributes = self.attributes(forward, wanted) if wanted else {}
+        attributes = self._counted_attributes(forward, wanted) if wanted else {}
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
@@ -124,7 +126,7 @@ class Forwarder:
         is_local = bool(new & self._own)
         if is_local:
             resolution = self._interests.resolution(forward.topic)
-            attributes = self.attributes(forward, resolution.wanted) if resolution.contents else {}
+            attributes = self._counted_attributes(forward, resolution.wanted) if resolution.contents else {}
             targets = self._interests.targets(resolution, attributes, peer)
         return is_local, self._route_all(forward, targets, new & self._others)
 
@@ -245,11 +247,25 @@ class Forwarder:
 
     def attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
         """Return the attributes *names* of an event, as far as it has them."""
+        return self._extract(forward, self._extractor(names))
+
+    def _counted_attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
+        """As `attributes`, for an event that is forwarded now: one that cannot be read is counted."""
+        extractor = self._extractor(names)
+        attributes = self._extract(forward, extractor)
+        if extractor.is_unreadable:
+            self.unreadable.add(forward.topic)
+        return attributes
+
+    def _extractor(self, names: frozenset[str]) -> Extractor:
         extractor = self._extractors.get(names)
         if extractor is None:
             if len(self._extractors) >= EXTRACTORS_MAX:
                 self._extractors.clear()
             extractor = self._extractors[names] = Extractor(names)
+        return extractor
+
+    def _extract(self, forward: Forward, extractor: Extractor) -> Attributes:
         return extractor.extract(
             forward.payload,
             topic=forward.topic,

@@ -18,8 +18,36 @@ TREE_BYTES_KEPT = 64 * KIB
 """Bytes of the largest payload whose tree is kept until the next message: with 64 KiB it takes up to about 1 MiB."""
 NAMES_REMEMBERED = 4_096
 """Cached parsed names: 4 us and half a kilobyte each."""
+UNREADABLE_TOPICS_MAX = 1_000
+"""Topics whose unreadable payloads are counted each on its own: 150 KiB with names of usual length."""
+UNREADABLE_TOPIC_CHARS_MAX = 256
+"""Longer topics are counted together, as those beyond UNREADABLE_TOPICS_MAX are: MQTT allows 65,535 bytes."""
+OTHER_TOPICS = ""
+"""Stands for all topics that are counted together. No topic is empty."""
 VALUE = "value"
 """The single attribute of a payload that is no object: a bare number, string, boolean or array."""
+
+
+class UnreadableCounts:
+    """Counts messages whose payload a content filter asked for and that could not be read."""
+
+    __slots__ = ("by_topic", "last_topic", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.by_topic: dict[str, int] = {}
+        """Messages by topic; those of further topics, and of very long ones, as OTHER_TOPICS."""
+        self.last_topic = ""
+
+    def add(self, topic: str) -> None:
+        """Count a message of *topic*."""
+        self.total += 1
+        self.last_topic = topic
+        if topic not in self.by_topic and (
+            len(self.by_topic) >= UNREADABLE_TOPICS_MAX or len(topic) > UNREADABLE_TOPIC_CHARS_MAX
+        ):
+            topic = OTHER_TOPICS
+        self.by_topic[topic] = self.by_topic.get(topic, 0) + 1
 
 
 class Extractor:

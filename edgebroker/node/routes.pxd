@@ -28,7 +28,7 @@ cdef class Route:
 
 
 cdef class Routes:
-    cdef public object ask, closed, subscriptions, tree
+    cdef public object ask, closed, subscriptions, tree, unreadable
     cdef public Publication matched_publication
     cdef public Route matched_route
     cdef public tuple matched_copies

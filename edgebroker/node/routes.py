@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgebroker.filters.attributes import Extractor
+from edgebroker.filters.attributes import Extractor, UnreadableCounts
 from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX, TOPIC_LEVELS_MAX
@@ -191,6 +191,8 @@ class Route:
             user=publication.user,
             content_type=publication.content_type,
         )
+        if self.extractor.is_unreadable:
+            self._routes.unreadable.add(publication.topic)
         numbers: list[int] = []
         if self.resolution.contents:
             tree = self._tree
@@ -289,6 +291,8 @@ class Routes:
         self._released: list[dict[Any, Any]] = []
         self._extractors: dict[frozenset[str], Extractor] = {}
         self._births: Births | None = None
+        self.unreadable = UnreadableCounts()
+        """The publications whose content decided about copies, and could not be read."""
 
     def __len__(self) -> int:
         return len(self._by_topic)

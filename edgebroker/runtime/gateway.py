@@ -33,6 +33,7 @@ from edgebroker.runtime.reload import PreparedChange, Preparer, Reloader, Reload
 from edgebroker.runtime.settings import Settings
 
 if TYPE_CHECKING:
+    from edgebroker.federation.forwarding import Forwarder
     from edgebroker.runtime.bridges.bridges import BridgeManager
     from edgebroker.runtime.delivery_log import DeliveryLogDirectory
     from edgebroker.runtime.http.health import GatewayView
@@ -153,8 +154,9 @@ class Gateway:
             self._join(None)
         reactor.start()
         self._listeners = Listeners(reactor, self._operator_log)
-        kept = () if self.store is None else (self.store.journal, self.store.worker.files.misplaced)
-        self._log_pump = LogPump(self.frontend, self._operator_log, clock, *kept)
+        journal = None if self.store is None else self.store.journal
+        misplaced = str if self.store is None else self.store.worker.files.misplaced
+        self._log_pump = LogPump(self.frontend, self._operator_log, clock, journal, misplaced, self._forwarder)
         self._started_at, self._started_unix_s = clock(), time.time()
         self.lag_monitor.on_each_beat(self._log_pump.pump)
         self.lag_monitor.on_each_beat(
@@ -218,13 +220,17 @@ class Gateway:
             self._folders(),
             self._operator_log,
             log_pump,
-            Tracer(reactor, self.ledger),
+            Tracer(reactor, self.ledger, self.frontend.node.routes.unreadable),
             self.store,
             self.peer_manager,
             lambda: self.bridge_manager,
             self._started_at,
             self._started_unix_s,
         )
+
+    def _forwarder(self) -> Forwarder | None:
+        """What forwards events to other gateways; None without a federation."""
+        return None if self.peer_manager is None else self.peer_manager.overlay.peers.forwarder
 
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""

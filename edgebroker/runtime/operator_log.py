@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from edgebridge.frontend.event_buffer import (
     CONNECTED,
@@ -38,6 +38,9 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MINUTE, Instant
 from edgebroker.log_schema import Cause
 from edgebroker.storage.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from edgebroker.federation.forwarding import Forwarder
 
 REPEATS_MAX: Final = 5
 """Lines of one code and client in one window: enough to see what happens, and that it continues."""
@@ -259,15 +262,19 @@ class LogPump:
         clock: Callable[[], Instant],
         journal: Journal | None = None,
         misplaced: Callable[[], str] = lambda: "",
+        forwarder: Callable[[], Forwarder | None] = lambda: None,
     ) -> None:
         """*misplaced* returns what of the journal was deleted or replaced, "" if nothing; it is called once a
-        minute.
+        minute. *forwarder* returns what forwards events to other gateways, in a federation.
         """
         self._frontend = frontend
         self._operator_log = operator_log
         self._clock = clock
         self._journal = journal
         self._misplaced = misplaced
+        self._forwarder = forwarder
+        self._unreadable = 0
+        self._next_unreadable_notice = clock()
         self._reported_misplacement = ""
         self._failures = 0
         self._is_refusing = False
@@ -288,9 +295,28 @@ class LogPump:
         self.collect_drops()
         if self._journal is not None:
             self._log_disk_state(self._journal)
+        self._log_unreadable()
         if self._clock() >= self._minute_end:
             self.close_minute()
         self._operator_log.end_window()
+
+    def _log_unreadable(self) -> None:
+        """Logs at most once a minute that content filters asked for payloads that cannot be read. Publishers decide how
+        many there are, and no client is refused: one line says how many, and one topic.
+        """
+        by_clients, forwarder = self._frontend.node.routes.unreadable, self._forwarder()
+        counts = by_clients if forwarder is None or by_clients.total else forwarder.unreadable
+        total = by_clients.total + (0 if forwarder is None else forwarder.unreadable.total)
+        if total == self._unreadable or self._clock() < self._next_unreadable_notice:
+            return
+        self._operator_log.log(
+            Level.WARNING,
+            "unreadable",
+            "content filters asked for payloads that cannot be read; edgebroker explain --event tells more",
+            messages=total - self._unreadable,
+            topic=counts.last_topic,
+        )
+        self._unreadable, self._next_unreadable_notice = total, self._clock() + MINUTE
 
     def _log_disk_state(self, journal: Journal) -> None:
         """Logs when the journal begins to fail, and when it works again."""

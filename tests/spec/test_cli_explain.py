@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from edgebridge.session.subscription_text import parse_subscription
 from edgebroker.cli import main
 from edgebroker.cli.explain import marked_position
-from edgebroker.cli.explain.terms import SubscriptionForms, predicate_text
+from edgebroker.cli.explain.terms import UNREADABLE, SubscriptionForms, predicate_text
 from edgebroker.filters import Filter
 
 TRUCK = "$level2 = 'truck-3' AND humidity BETWEEN 40 AND 60"
@@ -145,6 +145,12 @@ def test_every_way_to_subscribe_carries_the_filter_through_a_shell(expression: s
 def test_an_event_is_judged_as_the_broker_would(event: str, truth: str, delivered: bool) -> None:
     found = told("temp > 30", "--event", event)["event"]
     assert (found["truth"], found["delivered"]) == (truth, delivered)
+
+
+def test_an_event_that_cannot_be_read_is_told_as_such() -> None:
+    for event, is_unreadable in (('{"temp": "\\q"}', True), ("{}", False), ("", False), ("ON", False)):
+        assert told("temp IS NULL", "--event", event)["event"]["unreadable"] is is_unreadable
+    assert explain("temp IS NULL", "--event", "{").stdout.rstrip().endswith(UNREADABLE)
 
 
 def test_every_term_is_judged_and_the_reason_is_given() -> None:

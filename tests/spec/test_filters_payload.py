@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from edgebroker import cbor
 from edgebroker.errors import FilterInvalid
 from edgebroker.filters import Extractor, Filter
+from edgebroker.filters.attributes import OTHER_TOPICS, UNREADABLE_TOPICS_MAX, UnreadableCounts
 from edgebroker.filters.payloads import payload_tree
 from edgebroker.predicate import COMPOSITE, Value
 
@@ -428,3 +429,22 @@ def test_from_payload_to_verdict() -> None:
     verdicts = {b'{"temp":31}': True, b'{"temp":29}': False, b'{"temp":"31"}': False, b"not json": False}
     for payload, verdict in verdicts.items():
         assert content.accepts(extractor.extract(payload, topic="s/a", qos=0, retain=False, client="c")) is verdict
+
+
+@pytest.mark.clause("F-32")
+def test_unreadable_payloads_are_counted_by_topic_and_not_without_bound() -> None:
+    extractor = Extractor(["temp"])
+    seen = {}
+    for payload in (b"{", b'{"temp":1}', b"\xff", b"", b"nan", b'{"x":"\\ud800"}', b"x" * 300_000, b"ON\0"):
+        extractor.extract(payload, topic="t", qos=0, retain=False, client="c")
+        seen[payload[:9]] = extractor.is_unreadable
+    assert list(seen.values()) == [True, False, True, False, False, True, True, False]
+    counts = UnreadableCounts()
+    for number in range(UNREADABLE_TOPICS_MAX + 50):
+        counts.add(f"a/{number}")
+        counts.add("a/0")
+    counts.add("b" * 5_000)
+    assert counts.total == 2 * (UNREADABLE_TOPICS_MAX + 50) + 1 == sum(counts.by_topic.values())
+    assert counts.by_topic["a/0"] == UNREADABLE_TOPICS_MAX + 51
+    assert counts.by_topic[OTHER_TOPICS] == 51
+    assert len(counts.by_topic) == UNREADABLE_TOPICS_MAX + 1

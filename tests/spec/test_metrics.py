@@ -121,6 +121,10 @@ def test_a_page_tells_what_became_of_every_message(tmp_path: Path) -> None:
         totals = {name: family.value("_total") for name, family in page.items() if ("_total", ()) in family.samples}
         assert totals["edgebroker_messages_published"] == 5
         assert totals["edgebroker_messages_filtered"] == 1
+        unreadable = page["edgebroker_payloads_unreadable"]
+        assert unreadable.value("_total", asked_by="clients") == 0
+        say(gateway, writer, Publish("a/b", b'{"t": 2', 0))
+        assert (await page_of(gateway))["edgebroker_payloads_unreadable"].value("_total", asked_by="clients") == 1
         assert page["edgebroker_messages_refused"].value("_total", cause="reserved_topic") == 1
         assert totals["edgebroker_copies_made"] == 7
         dropped = sum(page["edgebroker_copies_dropped"].samples.values())

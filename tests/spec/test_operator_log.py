@@ -214,6 +214,37 @@ class Office:
         self.frontend.closed(connection, 0)
 
 
+UNREADABLE = b'{"temp":31,"x":"\\q"}'
+
+
+def test_payloads_that_cannot_be_read_are_told_once_a_minute() -> None:
+    """Publishers decide how many there are; a filter must have asked for them."""
+    office = Office()
+    office.come("reader", "$filter/temp > 30/a/#", "plain/#")
+    publisher = office.come("publisher")
+    office.lines()
+
+    def unreadable(*publishes: tuple[str, bytes]) -> list[str]:
+        for topic, payload in publishes:
+            office.say(publisher, Publish(topic, payload))
+        return [line for line in office.lines() if "unreadable" in line]
+
+    assert unreadable(("a/1", b""), ("a/1", b" \n"), ("a/1", b"ON\0"), ("plain/1", UNREADABLE), ("b", UNREADABLE)) == []
+    [line] = unreadable(("a/1", UNREADABLE), ("a/2", UNREADABLE))
+    assert line.startswith("warning unreadable: ")
+    assert line.endswith("messages=2 topic=a/2")
+    office.now += MINUTE - 1
+    assert unreadable(*[("a/3", UNREADABLE)] * 5, ("a/4", UNREADABLE)) == []
+    office.now += 1
+    [line] = unreadable()
+    assert line.endswith("messages=6 topic=a/4")
+    office.now += MINUTE
+    assert unreadable() == []
+    counts = office.frontend.node.routes.unreadable
+    assert counts.total == 8
+    assert counts.by_topic == {"a/1": 1, "a/2": 1, "a/3": 5, "a/4": 1}
+
+
 def leave_politely(office: Office, one: Any) -> None:
     office.say(one, Disconnect(ReasonCode.NORMAL_DISCONNECTION))
 

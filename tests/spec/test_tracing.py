@@ -37,6 +37,7 @@ from edgebroker.cli.trace import line_text
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
+from edgebroker.node.node import Node
 from edgebroker.runtime.http.tracing import (
     IDS_MAX,
     LINES_MAX,
@@ -223,6 +224,24 @@ def test_fates_go_to_the_log_and_to_whoever_watches() -> None:
     )
     assert other.drain() == []
     assert log.take(3, closing=True), "the log heard it as well"
+
+
+def test_a_payload_that_no_filter_can_read_is_told() -> None:
+    node = Node(Ledger())
+    tracing = Tracer(Plain(), node.ledger, node.routes.unreadable)  # type: ignore[arg-type]
+    tap = Tap(None, None)
+    node.routes.unreadable.add("a/b")
+    tracing.open(tap)
+    node.ledger.accept(1, "writer", 1, "a/b", 1, 5, 1)
+    node.routes.unreadable.add("a/b")
+    node.ledger.accept(1, "writer", 1, "a/b", 1, 5, 0)
+    node.ledger.accept(1, "writer", 1, "a/b", 1, 5, 0)
+    told = "unreadable for content filters"
+    lines = tap.drain()
+    fates = [(line["fate"], line.get("payload")) for line in lines]
+    assert fates[:3] == [("published", None), ("published", told), ("filtered", told)]
+    assert fates[3:] == [("published", None), ("filtered", None)]
+    assert f'payload="{told}"' in line_text({**lines[1], "time": "2026-01-01T01:02:03.004Z"})
 
 
 def test_more_than_can_be_looked_at_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

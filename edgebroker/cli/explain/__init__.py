@@ -17,7 +17,7 @@ from edgebroker.cli import Refused
 from edgebroker.cli.explain.match_trace import MatchTrace, reason_lines, reasons
 from edgebroker.cli.explain.meaning import FilterExplanation, compare
 from edgebroker.cli.explain.placement import SubscriptionPlacement, SubscriptionTree
-from edgebroker.cli.explain.terms import SubscriptionForms, judge_event
+from edgebroker.cli.explain.terms import UNREADABLE, SubscriptionForms, judge_event
 from edgebroker.cli.parameters import ExistingPath
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Extractor, Filter
@@ -139,8 +139,10 @@ class ExplainMessage:
             except TopicInvalid as error:
                 raise click.UsageError(f"--topic-name: {error}") from None
 
-    def attributes(self, names: Collection[str]) -> dict[str, Value]:
-        """Returns the attributes *names* that the message has. Raises click.UsageError if its topic is needed."""
+    def attributes(self, names: Collection[str]) -> tuple[dict[str, Value], bool]:
+        """Returns the attributes *names* that the message has, and whether its payload is asked for and cannot be read.
+        Raises click.UsageError if its topic is needed.
+        """
         if self.topic is None:
             sources = {name: AttributeName.parse(name).source for name in names}
             topic_attributes = sorted(
@@ -150,7 +152,8 @@ class ExplainMessage:
                 raise click.UsageError(
                     f"the filter asks for {topic_attributes[0]}: say the message's topic with --topic-name"
                 )
-        return Extractor(names).extract(
+        extractor = Extractor(names)
+        attributes = extractor.extract(
             self.payload.encode("utf-8", "surrogateescape"),
             topic=self.topic or "",
             qos=self.qos,
@@ -158,6 +161,7 @@ class ExplainMessage:
             client=self.publisher,
             user=self.user,
         )
+        return attributes, extractor.is_unreadable
 
 
 __all__ = ["command"]
@@ -286,7 +290,7 @@ def _explanation(
         content_filter,
         SubscriptionForms(content_filter.text, topic_filter.text),
         placement,
-        None if message is None else judge_event(content_filter, message.attributes(content_filter.attributes)),
+        None if message is None else judge_event(content_filter, *message.attributes(content_filter.attributes)),
         None if other is None else compare(content_filter, other),
     )
 
@@ -318,11 +322,11 @@ def _print_match_trace(
     for number in numbers:
         where = subscription_tree.subscription(number).where
         wanted |= Filter.parse(where).attributes if where is not None else set()
-    attributes = message.attributes(wanted)
+    attributes, is_unreadable = message.attributes(wanted)
     match_trace = MatchTrace(subscription_tree, message.topic, attributes)
     match_reasons = reasons(subscription_tree, numbers, match_trace, message.topic, attributes)
     if as_json:
-        answer = {"ok": True} | match_trace.as_object()
+        answer = {"ok": True, "unreadable": is_unreadable} | match_trace.as_object()
         _print(
             answer
             if client is None
@@ -330,6 +334,8 @@ def _print_match_trace(
         )
         return
     _print(match_trace.lines)
+    if is_unreadable:
+        _print([("note", UNREADABLE)])
     for number, line in enumerate(line for reason in match_reasons for line in reason_lines(reason)):
         _print([("" if number else f"client {client}", line)])
 

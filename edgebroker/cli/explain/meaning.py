@@ -10,7 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from edgebroker.cli.explain.placement import SubscriptionPlacement
-from edgebroker.cli.explain.terms import INDEX_WORDS, TRUTHS, FilterVerdict, SubscriptionForms, predicate_text
+from edgebroker.cli.explain.terms import (
+    INDEX_WORDS,
+    TRUTHS,
+    UNREADABLE,
+    FilterVerdict,
+    SubscriptionForms,
+    predicate_text,
+)
 from edgebroker.filters import Filter, explain
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers
 from edgebroker.filters.names import AttributeName, AttributeSource
@@ -151,6 +158,8 @@ class FilterExplanation:
                 yield "" if number else "this event", f"{term.truth:<{width}} {term.term}, for {term.because}"
             outcome = "delivered" if self.verdict.delivered else "not delivered"
             yield "", f"{self.verdict.truth:<{width}} in all: {outcome}"
+            if self.verdict.unreadable:
+                yield "", UNREADABLE
         if self.comparison is not None:
             for number, text in enumerate(self.comparison.lines):
                 yield "" if number else "compared with", text

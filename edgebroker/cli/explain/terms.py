@@ -176,17 +176,21 @@ class TermVerdict:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The whole filter: `truth`, and whether such an event is `delivered`."""
+    """The whole filter: `truth`, and whether such an event is `delivered`. `unreadable`: its payload is."""
 
     truth: str
     delivered: bool
     terms: tuple[TermVerdict, ...]
+    unreadable: bool = False
 
 
-def judge_event(content_filter: Filter, attributes: Attributes) -> FilterVerdict:
+UNREADABLE: Final = "the payload cannot be read (broken JSON, say), so everything in it seems to be absent"
+
+
+def judge_event(content_filter: Filter, attributes: Attributes, is_unreadable: bool = False) -> FilterVerdict:
     """Evaluates *content_filter* for an event with these *attributes*."""
     truth = evaluate(content_filter.tree, attributes)
-    return FilterVerdict(TRUTHS[truth], truth is True, tuple(_terms(content_filter, attributes)))
+    return FilterVerdict(TRUTHS[truth], truth is True, tuple(_terms(content_filter, attributes)), is_unreadable)
 
 
 def _terms(content_filter: Filter, attributes: Attributes) -> Iterator[TermVerdict]:

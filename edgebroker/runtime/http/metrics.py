@@ -221,6 +221,10 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticator))
     meaning = "Texts of more than 4,096 characters, of which no pattern of LIKE is sure; once for each test that asked."
     page.counter("edgebroker_texts_too_long_for_like", meaning, frontend.node.routes.tree.too_long)
+    page.family("edgebroker_payloads_unreadable", "counter", "Messages that filters asked for in vain, by whose.")
+    page.sample("_total", frontend.node.routes.unreadable.total, asked_by="clients")
+    if view.peer_manager is not None:
+        page.sample("_total", view.peer_manager.overlay.peers.forwarder.unreadable.total, asked_by="gateways")
     turns, memory = frontend.input_scheduler, frontend.memory_limit
     page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
     page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 NDJSON: Final = "application/x-ndjson"
 STATUS_CLIENTS: Final = 10
+UNREADABLE_TOPICS_SHOWN: Final = 20
 """Default number of clients in `/status`."""
 CLIENTS_DEFAULT: Final = 100
 """Default number of rows in `/clients`, `/readers` and `/retained`."""
@@ -280,6 +281,14 @@ def _held(accounts: MemoryAccounts) -> dict[str, Any]:
     }
 
 
+def _unreadable(view: GatewayView) -> dict[str, Any]:
+    """Messages whose payload a content filter asked for in vain: for clients here, and for other gateways."""
+    by_clients = view.frontend.node.routes.unreadable
+    topics = sorted(by_clients.by_topic.items(), key=lambda item: -item[1])[:UNREADABLE_TOPICS_SHOWN]
+    gateways = 0 if view.peer_manager is None else view.peer_manager.overlay.peers.forwarder.unreadable.total
+    return {"clients": by_clients.total, "gateways": gateways, "topics": dict(topics)}
+
+
 def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
     """Returns the contents of `/status`, which `edgebroker top` and `edgebroker status` show."""
     frontend, reactor, now = view.frontend, view.reactor, clock()
@@ -323,6 +332,7 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
         "subscriptions": len(frontend.node.subscriptions),
         "subscriptions_refused": dict(sorted(frontend.subscribe_handler.refused.items())),
         "texts_too_long_for_like": frontend.node.routes.tree.too_long,
+        "unreadable": _unreadable(view),
         "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
         "queue": {
             "messages": census.queue_messages,

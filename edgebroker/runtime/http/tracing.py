@@ -21,6 +21,7 @@ from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import Connect, Packet, Publish, SubAck, Subscribe, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Property, number, user_properties
 from edgebridge.wire.user_properties import TRACEPARENT
+from edgebroker.filters.attributes import UnreadableCounts
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
 from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, TraceParent
@@ -31,6 +32,8 @@ from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.topics import TopicFilter
 
 TEXT_CHARS_MAX: Final = 300
+UNREADABLE: Final = "unreadable for content filters"
+"""Said of a message whose payload a content filter asked for and that could not be read."""
 FILTERS_MAX: Final = 20
 """Filters of one SUBSCRIBE that are shown; it may have thousands."""
 
@@ -163,9 +166,13 @@ class TooManyTaps(Exception):
 class Tracer:
     """Feeds the open taps from the reactor and the ledger."""
 
-    def __init__(self, reactor: Reactor, ledger: Ledger) -> None:
+    def __init__(self, reactor: Reactor, ledger: Ledger, unreadable: UnreadableCounts | None = None) -> None:
+        """*unreadable*: where routing counts payloads that cannot be read."""
         self._reactor = reactor
         self._ledger = ledger
+        self._unreadable_counts = unreadable or UnreadableCounts()
+        self._unreadable = 0
+        self._unreadable_message = -1
         self._taps: list[Tap] = []
         self._traced_log: TracedDeliveryLog | None = None
         self._framers: dict[tuple[int, str], Framer | None] = {}
@@ -188,6 +195,7 @@ class Tracer:
             raise TooManyTaps
         self._taps.append(tap)
         if len(self._taps) == 1:
+            self._unreadable = self._unreadable_counts.total
             self._reactor.observer = self
             self._traced_log = TracedDeliveryLog(self._ledger.log, self)
             self._ledger.set_log(cast(DeliveryLog, self._traced_log))
@@ -311,6 +319,15 @@ class Tracer:
             if is_wanted and tap.wants_topic(topic):
                 tap.add(line)
 
+    def payload_fields(self, message: int, topic: str) -> Line:
+        """Returns what there is to say of the payload of the *message* that was routed last, to *topic*. Routing counts
+        a payload that cannot be read just before it tells the ledger of the message.
+        """
+        before, self._unreadable = self._unreadable, self._unreadable_counts.total
+        if self._unreadable > before and self._unreadable_counts.last_topic == topic:
+            self._unreadable_message = message
+        return {"payload": UNREADABLE} if message == self._unreadable_message else {}
+
     def _is_within_rate(self) -> bool:
         """Whether another event may be traced in this second; if not, every tap counts it as missed."""
         second = int(time.monotonic())
@@ -352,6 +369,7 @@ class TracedDeliveryLog:
         if self.log is not None:
             self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace, event)
         fields = {"fate": "published", "message": first, "count": count, "qos": qos, "copies": copies}
+        fields |= self._tracer.payload_fields(first, topic)
         self._tracer.fate(publisher, "", topic, fields)
 
     def filtered(
@@ -370,6 +388,7 @@ class TracedDeliveryLog:
         if self.log is not None:
             self.log.filtered(now, publisher, first, count, topic, qos, cause, octets, trace)
         fields = {"fate": "filtered", "message": first, "count": count, "cause": Cause(cause).name.lower()}
+        fields |= self._tracer.payload_fields(first, topic)
         self._tracer.fate(publisher, "", topic, fields)
 
     def fate(
