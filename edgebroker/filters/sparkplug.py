@@ -29,7 +29,14 @@ to 1.
 """
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types (protobuf encoding, "Message structure")
-_METRICS: Final = 2  # the only field of a payload that is decoded
+_METRICS, _UUID, _BODY = 2, 4, 5  # fields of a payload; the others are not decoded
+_COMPRESSED: Final = b"SPBV1.0_COMPRESSED"
+"""The uuid of a payload whose body is another payload, deflated. Eclipse Tahu and Ignition make such payloads."""
+_ALGORITHM: Final = "algorithm"
+"""The metric of such a payload that names its compression."""
+_ALGORITHMS: Final = ("DEFLATE", "GZIP")
+_ZLIB_OR_GZIP: Final = 47
+"""The `wbits` of zlib with which it recognises both formats (RFC 1950, RFC 1952) by their first bytes."""
 _NAME, _ALIAS, _TYPE, _IS_NULL = 1, 2, 4, 7  # fields of a metric
 _SESSION: Final = "bdSeq"
 """The metric that links a node's birth with the death certificate of the same connection (section 6.4.9)."""
@@ -65,21 +72,53 @@ class Metric(NamedTuple):
 
 
 def metrics_of(payload: bytes) -> list[Metric]:
-    """Return the metrics of *payload*, in order. Raises PayloadBroken, also for a payload that would take long to
-    decode.
+    """Return the metrics of *payload*, in order; of a compressed one those in its body. Raises PayloadBroken, also for
+    a payload that would take long to decode.
     """
+    metrics, body = _decoded(payload)
+    if body is None:
+        return metrics
+    return _decoded(_decompressed(body, metrics))[0]  # a compressed payload inside of another is not opened
+
+
+def _decompressed(body: bytes, metrics: list[Metric]) -> bytes:
+    """Return the payload in the *body* of a compressed one with these *metrics*. Raises PayloadBroken if it is not
+    whole. At most one byte more than PAYLOAD_PARSE_BYTES_MAX is decompressed.
+    """
+    import zlib  # loaded with the first compressed payload
+
+    algorithm = next((metric.value for metric in metrics if metric.name == _ALGORITHM), _ALGORITHMS[0])
+    if str(algorithm).upper() not in _ALGORITHMS:
+        raise PayloadBroken("an unknown compression")
+    reader = zlib.decompressobj(_ZLIB_OR_GZIP)
+    try:
+        payload = reader.decompress(body, PAYLOAD_PARSE_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise PayloadBroken(str(error)) from error
+    if not reader.eof or reader.unused_data:
+        raise PayloadBroken("a body that is too large, cut off, or has bytes after its end")
+    return payload
+
+
+def _decoded(payload: bytes) -> tuple[list[Metric], bytes | None]:
+    """Return the metrics of *payload*, and the body if it is compressed. Raises PayloadBroken."""
     if len(payload) > PAYLOAD_PARSE_BYTES_MAX:
         raise PayloadBroken("too large")
     found, read = [], 0
+    is_compressed, body = False, b""
     for number, wire, start, end in _fields(payload, 0, len(payload)):
         read += 1
         if number == _METRICS and wire == _BYTES:
             fields = list(islice(_fields(payload, start, end), FIELDS_MAX + 1 - read))
             read += len(fields) + 1  # creating the metric takes as long as decoding another field
             found.append(_metric(payload, fields))
+        elif number == _UUID and wire == _BYTES:
+            is_compressed = payload[start:end] == _COMPRESSED
+        elif number == _BODY and wire == _BYTES:
+            body = payload[start:end]
         if read > FIELDS_MAX:
             raise PayloadBroken("too many fields")
-    return found
+    return found, body if is_compressed else None
 
 
 def is_sparkplug(topic: str) -> bool:

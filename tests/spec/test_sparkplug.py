@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 import sys
+import zlib
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from edgebroker.filters.sparkplug import (
     sparkplug_tree,
     tells,
 )
+from edgebroker.limits import PAYLOAD_PARSE_BYTES_MAX
 from edgebroker.predicate import COMPOSITE
 
 INT8, INT32, INT64, UINT32, FLOAT, DOUBLE, BOOLEAN, STRING, DATASET = 1, 3, 4, 7, 9, 10, 11, 12, 16
@@ -105,6 +108,49 @@ def test_metrics_with_names_need_no_birth() -> None:
         "site": "no\u00ebl",
         "table": COMPOSITE,
     }
+
+
+def compressed(inner: bytes, algorithm: str | None = "DEFLATE", packed: bytes | None = None) -> bytes:
+    """As Eclipse Tahu makes it: the payload in the body of another, whose only metric names the algorithm."""
+    if packed is None:
+        packed = gzip.compress(inner) if algorithm == "GZIP" else zlib.compress(inner)
+    named = [] if algorithm is None else [metric("algorithm", STRING, algorithm)]
+    return b"".join([field(1, 1_700_000_000_000), *named, field(4, b"SPBV1.0_COMPRESSED"), field(5, packed)])
+
+
+@pytest.mark.parametrize("algorithm", ["DEFLATE", "GZIP", "gzip", None])
+def test_a_compressed_payload_is_the_one_in_its_body(algorithm: str | None) -> None:
+    assert metrics_of(compressed(BIRTH, algorithm)) == metrics_of(BIRTH)
+    births = Births()
+    assert births.tree(NBIRTH, compressed(BIRTH, algorithm)) == births.tree(NBIRTH, BIRTH)
+    assert births.tree(NDATA, compressed(DATA, algorithm)) == {"temp": 31.5, "Outputs/level": -7}
+    births.tree(NDEATH, compressed(payload(), algorithm))
+    assert not len(births)
+
+
+def test_what_a_body_holds_is_bounded_and_whole() -> None:
+    packed = zlib.compress(BIRTH)
+    room = PAYLOAD_PARSE_BYTES_MAX - len(payload()) - 4
+    largest = payload(field(9, bytes(room)))
+    assert len(largest) == PAYLOAD_PARSE_BYTES_MAX
+    assert metrics_of(compressed(largest)) == []
+    for broken in (
+        compressed(payload(field(9, bytes(room + 1)))),
+        compressed(bytes(10**8)),
+        compressed(BIRTH, "LZ4", packed),
+        compressed(BIRTH, packed=packed[:-1]),
+        compressed(BIRTH, packed=packed + b"x"),
+        compressed(BIRTH, packed=b"x" + packed),
+        compressed(BIRTH, packed=b""),
+        compressed(b"\x12\x7f"),
+        field(4, b"SPBV1.0_COMPRESSED"),
+    ):
+        with pytest.raises(PayloadBroken):
+            metrics_of(broken)
+        assert sparkplug_tree(broken) is NOTHING
+    inner = compressed(BIRTH)
+    assert sparkplug_tree(compressed(inner)) == {"algorithm": "DEFLATE"}, "one is opened, and none in it"
+    assert sparkplug_tree(payload(metric("temp", DOUBLE, 1.5)) + field(5, packed)) == {"temp": 1.5}
 
 
 def test_aliases_have_the_names_and_types_of_their_birth_until_death() -> None:

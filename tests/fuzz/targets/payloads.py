@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from random import Random
 from typing import Any
 
@@ -163,12 +164,28 @@ JSON_BOMBS = {
     "brackets in strings": lambda: filled(b"[{", b'"', b'"'),
     "brackets behind broken strings": lambda: filled(b'["', b"["),
 }
-SPARKPLUG_SEEDS = (
+SPARKPLUG_SEEDS: tuple[bytes, ...] = (
     b"\x08\x01\x12\x0f\x0a\x04temp\x10\x01\x20\x03\x50\x07\x18\x05",
     b"\x12\x0b\x10\x01\x69" + struct.pack("<d", 31.5),
     b"\x12\x09\x0a\x01f\x65" + struct.pack("<f", 0.5) + b"\x12\x06\x0a\x01s\x7a\x01x\x12\x05\x0a\x01n\x38\x01",
 )
+
+
+def deflated(inner: bytes) -> bytes:
+    """A compressed Sparkplug payload with *inner* in its body."""
+    body, size = zlib.compress(inner, 9), bytearray()
+    left = len(body)
+    while left >= 0x80:
+        size.append(left & 0x7F | 0x80)
+        left >>= 7
+    return b"\x22\x12SPBV1.0_COMPRESSED\x2a" + bytes([*size, left]) + body
+
+
+SPARKPLUG_SEEDS += tuple(map(deflated, SPARKPLUG_SEEDS))
 SPARKPLUG_BOMBS = {
+    "a body that grows": lambda: deflated(bytes(60 * BOMB_BYTES)),
+    "a body of fields": lambda: deflated(b"\x08\x01" * 2 * BOMB_BYTES),
+    "a body in a body": lambda: deflated(deflated(deflated(filled(b"\x12\x03\x0a\x01x")))),
     "empty metrics": lambda: filled(b"\x12\x00"),
     "fields of one metric": lambda: b"\x12\xfc\xff\x03" + filled(b"\x38\x01", size=BOMB_BYTES - 4),
     "fields of no metric": lambda: filled(b"\x08\x01"),
