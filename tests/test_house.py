@@ -81,7 +81,6 @@ SIZES: dict[str, str] = {
     "firmware-sim/edgelab/experiment/__init__.py": "the group of the experiments, which imports none of them",
     # handlers and measures: one each, as the folder's list of contents promises
     "bridge/edgebridge/frontend/handlers/ack.py": "four handlers answer with it",
-    "bridge/edgebridge/frontend/handlers/authorization.py": "one handler, beside authentication",
     "analytics/edgeanalytics/measures/fates.py": "one measure, one file",
     "analytics/edgeanalytics/measures/latency.py": "one measure, one file",
     "analytics/edgeanalytics/measures/measure.py": "the algebra that all measures share",

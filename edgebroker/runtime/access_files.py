@@ -40,7 +40,7 @@ def load_access(settings: AccessSettings, warn: Callable[[str], None]) -> Access
     if problems:
         raise SettingsRefused(problems)
     certificate_user, client_ids = CertificateUser(settings.certificate_user), ClientIdRule(settings.client_ids)
-    return AccessPolicy(passwords, certificate_user, rules, tokens, client_ids)
+    return AccessPolicy(passwords, certificate_user, rules, tokens, client_ids, settings.check_retain_source)
 
 
 def what_differs(old: AccessPolicy, new: AccessPolicy) -> Iterator[str]:

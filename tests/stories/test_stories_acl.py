@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -329,3 +330,38 @@ def test_a_client_that_is_called_like_other_topics_gets_nothing_by_it(name: str)
     usual = access("pattern read %c/#").rights("anna", "pump-3$")
     assert usual is not None
     assert usual.read("pump-3$/1").is_always
+
+
+WRITES = "topic #\nuser anna\ntopic #\nuser bert\ntopic #\n"
+LOST = "topic #\nuser anna\ntopic #\nuser bert\ntopic read #\n"
+
+
+def test_what_is_retained_of_whom_may_not_publish_it_any_more_is_kept_back(play: Any) -> None:
+    """As by Mosquitto's `check_retain_source`: for a user, and for an anonymous client by its identifier."""
+    play(ANNA + BERT + "x > CONNECT    x < CONNACK", access=access(WRITES))
+    play("""
+    bert > PUBLISH t/1 retain=1 "1"    x > PUBLISH t/2 retain=1 "2"
+    """)
+    play.broker.replace_access(access(LOST))
+    play('anna > SUBSCRIBE t/#    anna < SUBACK granted=0    anna < PUBLISH t/2 retain=1 "2"')
+    play.broker.replace_access(access(LOST.replace("topic #", "topic read #", 1)))
+    play("anna > SUBSCRIBE t/+    anna < SUBACK granted=0")
+    play.broker.replace_access(replace(access(LOST), check_retain_source=False))
+    play('anna > SUBSCRIBE t/1    anna < SUBACK granted=0    anna < PUBLISH t/1 retain=1 "1"')
+    play.broker.replace_access(access(WRITES))
+    play('anna > SUBSCRIBE +/1    anna < SUBACK granted=0    anna < PUBLISH t/1 retain=1 "1"')
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_who_published_what_is_retained_is_known_after_a_restart(play: Any, qos: int) -> None:
+    """Its session ended with its connection; a snapshot says it again."""
+    play(BERT, access=access(WRITES), is_stored=True)
+    play(f'bert > PUBLISH t/1 retain=1 qos={qos} "1"' + {0: "", 1: "    bert < PUBACK", 2: "    bert < PUBREC"}[qos])
+    play("bert cut    wait 1s")
+    for _ in range(2):
+        play("broker crashes" + "\n" + ANNA)
+        play('anna > SUBSCRIBE #    anna < SUBACK granted=0    anna < PUBLISH t/1 retain=1 "1"    anna cut')
+        play.broker.frontend.journal.storage.request_snapshot()
+        play("wait 1s")
+    play.broker.replace_access(access(LOST))
+    play("broker crashes" + "\n" + ANNA + "anna > SUBSCRIBE #    anna < SUBACK granted=0")

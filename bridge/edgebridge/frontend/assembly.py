@@ -88,12 +88,12 @@ def assemble(
     admission = PublishAdmission(session_journal, retained, memory_accounts, options)
     publish_handler = PublishHandler(node, delivery, session_journal, retained, events, admission, options)
     shared_subscriptions = SharedSubscriptions(node, delivery)
-    replay = RetainedReplay(node, delivery, session_journal, retained)
+    authenticator = Authenticator(node.timers, access, secret)
+    authorizer = Authorizer(node.routes, authenticator)
+    replay = RetainedReplay(node, delivery, session_journal, retained, authorizer)
     subscribe_handler = SubscribeHandler(
         node, session_journal, shared_subscriptions, replay, FilterQuota(quota, memory_accounts), events
     )
-    authenticator = Authenticator(node.timers, access, secret)
-    authorizer = Authorizer(node.routes, authenticator)
     connect_handler = ConnectHandler(
         node,
         delivery,

@@ -47,6 +47,10 @@ OVER_SHARE: Final = "too much memory is held by all clients of this user or addr
 """What a client is told that is refused something."""
 
 
+USER_ACCOUNT: Final = "user "
+"""Begins the account of a user; those of addresses begin with another word."""
+
+
 @lru_cache(256)
 def _account_of_source(source: str) -> str:
     return f"address {source}"
@@ -54,7 +58,12 @@ def _account_of_source(source: str) -> str:
 
 def account_of_user(user: str) -> str:
     """The account of *user*; empty: that of a session from the journal that belongs to no user."""
-    return f"user {user}" if user else GATEWAY
+    return f"{USER_ACCOUNT}{user}" if user else GATEWAY
+
+
+def user_of_account(account: str) -> str | None:
+    """The user whose account it is, empty for anonymous clients; None for the gateway, its bridges and its peers."""
+    return None if account == GATEWAY else account[len(USER_ACCOUNT) :] if account.startswith(USER_ACCOUNT) else ""
 
 
 def account_of(connection: Connection, user: str) -> str:

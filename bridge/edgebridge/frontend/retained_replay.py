@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from edgebridge.frontend.delivery import Delivery
+from edgebridge.frontend.handlers.authorization import Authorizer
 from edgebridge.frontend.job import PROPERTIES_SHIFT, WORK_AT_ONCE
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.session.journal.session_records import is_owed, owed
@@ -178,8 +179,14 @@ class RetainedReplay:
     """Sends retained messages anew: each is a message of its own in the accounts, for one reader."""
 
     def __init__(
-        self, node: Node, delivery: Delivery, session_journal: SessionJournal, retained: RetainedStore
+        self,
+        node: Node,
+        delivery: Delivery,
+        session_journal: SessionJournal,
+        retained: RetainedStore,
+        authorizer: Authorizer,
     ) -> None:
+        self._authorizer = authorizer
         self._node = node
         self._delivery = delivery
         self._journal = session_journal
@@ -298,11 +305,15 @@ class RetainedReplay:
                 work -= FILTER_WORK + (len(kept.payload) >> 2)
             if not replay.wants(kept):
                 continue
-            if replay.remote_messages is None and self._is_copy(kept.topic):
+            if replay.remote_messages is None and (self._is_copy(kept.topic) or not self.is_still_allowed(kept)):
                 continue
             work -= SEND_WORK + (kept.properties_bytes >> PROPERTIES_SHIFT)
             self._send(kept, replay, now)
         return False
+
+    def is_still_allowed(self, kept: Publication) -> bool:
+        """Whether the publisher of *kept*, which is retained here, still has the right to publish it."""
+        return self._authorizer.may_still_publish(kept, self._retained.account_of(kept.topic))
 
     def _is_copy(self, topic: str) -> bool:
         return self.originals is not None and self.originals.is_elsewhere(topic)

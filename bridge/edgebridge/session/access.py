@@ -81,6 +81,8 @@ class AccessPolicy:
     tokens: TokenKeys | None = None
     client_ids: ClientIdRule = field(default=ClientIdRule.OWNED, compare=False)
     """Asked for each CONNECT. Not compared: by itself it asks no client who it is."""
+    check_retain_source: bool = field(default=True, compare=False)
+    """Whether a retained message is kept back while the client that published it may not publish it any more."""
     decisions: DecisionCache = field(default_factory=DecisionCache, compare=False)
     """About clients whose tokens have claims: each has a rule book of its own."""
 

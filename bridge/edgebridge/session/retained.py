@@ -143,6 +143,11 @@ class RetainedStore:
         kept = self._messages.get(topic)
         return None if kept is None else kept[0]
 
+    def account_of(self, topic: str) -> str:
+        """The account that the message of *topic* belongs to; empty: the gateway, or there is none."""
+        kept = self._messages.get(topic)
+        return "" if kept is None else kept[1]
+
     def holds(self, publication: Publication) -> bool:
         """Whether *publication* says what its topic's message says, or that there is none any more.
 

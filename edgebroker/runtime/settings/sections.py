@@ -366,6 +366,7 @@ class AccessSettings:
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
     """Limits for each client, for each address and for all clients together; `Quota` has fields of the same names."""
+    check_retain_source: bool = key(True, Boolean(), Activation.LIVE)
 
     connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Integer(256, 512 * limits.KIB), Activation.LIVE)
     connects_per_s: int = key(limits.CONNECTS_PER_S, Integer(0, 1_000_000), Activation.LIVE)

@@ -28,6 +28,7 @@ from edgebridge.session.journal.session_records import (
     SENT_AS,
     SESSION,
     SessionRecordKind,
+    retained_by_record,
     settled_record,
     subscription_record,
     unsubscription_record,
@@ -158,6 +159,7 @@ HISTORY = (
     + one_copy(1, 4)
     + body("will", b""),
     MESSAGE.pack(SessionRecordKind.RETAINED, 5, 2_000, 0) + body("r", b"kept"),
+    retained_by_record("r", "user anna"),
     GONE.pack(SessionRecordKind.GONE, 2, 60, 1, 5_000),
     CLOCK.pack(SessionRecordKind.CLOCK, 6_000),
     bytes((SessionRecordKind.STATED,)),

@@ -208,7 +208,7 @@ class FederatedRetained:
     def _reply(self, question: _PeerQuery, kept: Publication, now: Instant) -> None:
         assert self._peers is not None
         header = self._stamps.get(kept.topic)
-        if header is not None and question.matches_query(kept):
+        if header is not None and question.matches_query(kept) and self._replay.is_still_allowed(kept):
             self._perform(self._peers.answer_retained(question.request, forward_retained(kept, header, now), now), now)
 
     # -- inside ---------------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from edgebridge.frontend.handlers.authentication import Authenticator
+from edgebridge.frontend.memory_accounts import user_of_account
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
+from edgebridge.session.acl import AccessKind
 from edgebridge.session.authorization import ALWAYS, AccessDecision, Rights
 from edgebridge.session.session import Session
 from edgebroker.node.routes import Routes
+from edgebroker.publication import Publication
 
 
 class Authorizer:
@@ -33,6 +36,22 @@ class Authorizer:
         session.rights = access.rights(session.user, session.client_id, session.claims)
         if session.subscribed and (before is not None or session.rights is not None):
             self._routes.forget()
+
+    @property
+    def checks_retain_source(self) -> bool:
+        """Whether retained messages are kept back whose publishers may not publish them any more."""
+        access = self._authenticator.access
+        return access.rules is not None and access.check_retain_source
+
+    def may_still_publish(self, kept: Publication, account: str) -> bool:
+        """Whether the client that published *kept*, a retained message, still has the right to.
+
+        *account*: that of the client. What came from a bridge or a peer was judged by its own rules.
+        """
+        if not self.checks_retain_source or (user := user_of_account(account)) is None:
+            return True
+        rights = self._authenticator.access.rights(user, kept.publisher)
+        return rights is None or rights.decide(kept.topic, AccessKind.WRITE).permits(kept)
 
     def _permission(self, session: Session, topic: str) -> AccessDecision:
         """What routes ask before they make a copy for *session*."""

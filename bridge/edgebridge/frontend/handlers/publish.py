@@ -229,7 +229,7 @@ class PublishHandler:
         route = self._node.routes.route(publication.topic)
         refusal = self.admission.admit(publication, route, rights)
         if refusal is None:
-            refusal = self._retain(publication, account, now)
+            refusal = self._retain(publication, account, rights is not None, now)
             if refusal is not None and self.admission.has_readers(publication, route):
                 self._retained.not_retained += 1
                 refusal = None
@@ -239,10 +239,11 @@ class PublishHandler:
         self.route(publication, route, now)
         return None
 
-    def _retain(self, publication: Publication, account: str, now: Instant) -> PublishRefusal | None:
+    def _retain(self, publication: Publication, account: str, has_rules: bool, now: Instant) -> PublishRefusal | None:
         """Retain an admitted publication if it asks for that; returns why the store does not take it.
 
         If it has readers they get it all the same, and it is accepted; else its publisher hears that it was in vain.
+        *has_rules*: its publisher may lose the right to publish it, so the journal names the account too.
         """
         if not publication.retain:
             return None
@@ -257,7 +258,7 @@ class PublishHandler:
         if not self._retained.retain(publication, account):
             self.admission.memory_accounts.withdraw(account, growth, HeldKind.RETAINED)
             return RetainedRefusal(Refusal.RETAINED_FULL, "there is no room for another retained message")
-        self._journal.retained(publication, now)
+        self._journal.retained(publication, now, account if has_rules else GATEWAY)
         return None
 
     def route(self, publication: Publication, route: Route, now: Instant) -> None:

@@ -28,6 +28,7 @@ from edgebridge.session.journal.session_records import (
     gone_record,
     message_record,
     paged_record,
+    retained_by_record,
     retained_record,
     session_record,
 )
@@ -121,7 +122,10 @@ class StateRecovery:
             publication.expires_at = self._instant(publication.expires_at)
             if publication.has_expired(now):
                 self._retained.expired += 1
-            elif not self._retained.retain(publication, account_of_user(users.get(publication.publisher, ""))):
+                continue
+            by = stored.retained_by.get(publication.topic)
+            account = account_of_user(users.get(publication.publisher, "")) if by is None else by
+            if not self._retained.retain(publication, account):
                 self._retained.not_retained += 1
                 memory_accounts.not_restored[HeldKind.RETAINED] += 1
                 self._add_problem(f"a retained message is beyond the limits: {publication.topic[:80]}")
@@ -298,6 +302,9 @@ class StateRecovery:
             publication = self._retained.find(topic)
             if publication is not None and not topic.startswith(SYSTEM_TOPICS):
                 yield retained_record(publication, self._journal.clock_offset)
+                account = self._retained.account_of(topic)
+                if account and self._authorizer.checks_retain_source:
+                    yield retained_by_record(topic, account)
         yield from self._federation_records()
 
     def _federation_records(self) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from edgebridge.session.journal.session_records import (
     cleared_record,
     gone_record,
     message_record,
+    retained_by_record,
     retained_record,
     session_record,
     settled_record,
@@ -269,8 +270,11 @@ class SessionJournal:
                 now,
             )
 
-    def retained(self, publication: Publication, now: Instant) -> None:
-        """A topic's retained message, or with an empty payload none, from now on."""
+    def retained(self, publication: Publication, now: Instant, account: str = "") -> None:
+        """A topic's retained message, or with an empty payload none, from now on.
+
+        *account*: that of the client that published it, if it is to be known after a restart.
+        """
         if self.storage is not None:
             record = (
                 retained_record(publication, self.clock_offset)
@@ -278,6 +282,9 @@ class SessionJournal:
                 else cleared_record(publication.topic)
             )
             self._append(record, publication.qos > 0, SYNC.sync_delay_us, now)
+            if account and publication.payload:
+                by = retained_by_record(publication.topic, account)
+                self._append(by, publication.qos > 0, SYNC.sync_delay_us, now)
 
     def append(self, record: bytes, waits: bool, now: Instant) -> int:
         """Take a record of somebody else's; its LSN."""

@@ -121,6 +121,11 @@ def _describe_unpaged(record: bytes) -> dict[str, Any]:
     return described | {"content_bytes": len(record) - UNPAGED.size}
 
 
+def _describe_retained_by(record: bytes) -> dict[str, Any]:
+    topic, at = read_text(record, 1)
+    return {"topic": topic, "account": read_text(record, at)[0]}
+
+
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
     return lambda record, layout: dict(zip(names, layout.unpack_from(record)[1:], strict=True))
 
@@ -145,6 +150,7 @@ _DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = 
     SessionRecordKind.RECEIVED: lambda record: _SESSION_PACKET(record, PACKET),
     SessionRecordKind.FORGOTTEN: lambda record: _SESSION_PACKET(record, PACKET),
     SessionRecordKind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
+    SessionRecordKind.RETAINED_BY: _describe_retained_by,
     SessionRecordKind.CLOCK: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.PAGED: _describe_paged,

@@ -68,6 +68,8 @@ class SessionRecordKind(IntEnum):
     """Copies of a session are in a page file."""
     UNPAGED = 22
     """A page file is not needed any more. Its content follows if its copies are still on their way."""
+    RETAINED_BY = 23
+    """The account of the client that published the retained message of a topic, where rules say who may."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
@@ -295,6 +297,11 @@ def retained_record(publication: Publication, clock: int) -> bytes:
         return _message(SessionRecordKind.RETAINED, publication, RETAIN, clock, b"", [])
     expires_at = INSTANT.pack(publication.expires_at + clock)
     return _message(SessionRecordKind.RETAINED, publication, RETAIN | EXPIRES, clock, expires_at, [])
+
+
+def retained_by_record(topic: str, account: str) -> bytes:
+    """RETAINED_BY: who published the message that the RETAINED before it says."""
+    return bytes((SessionRecordKind.RETAINED_BY,)) + write_text(topic) + write_text(account)
 
 
 def cleared_record(topic: str) -> bytes:

@@ -60,6 +60,7 @@ _SHORTEST_ALONE: Final[dict[int, int]] = {
     SessionRecordKind.UNSUBSCRIBED: ONE.size + 2,
     SessionRecordKind.RETAINED: MESSAGE.size + 4,
     SessionRecordKind.CLEARED: 3,
+    SessionRecordKind.RETAINED_BY: 5,
     SessionRecordKind.CLOCK: CLOCK.size,
     SessionRecordKind.CLOCK_SET: CLOCK.size,
     SessionRecordKind.PAGED: PAGED.size,
@@ -162,6 +163,8 @@ class JournalState:
     def __init__(self) -> None:
         self.sessions: dict[int, StoredSession] = {}
         self.retained: dict[str, Publication] = {}
+        self.retained_by: dict[str, str] = {}
+        """Topic -> the account of the client that published its retained message, where that is known."""
         self.last_session = 0
         """The highest number of a session that any record knows."""
         self.last_page = 0
@@ -186,6 +189,7 @@ class JournalState:
             SessionRecordKind.UNSUBSCRIBED: self._unsubscribed,
             SessionRecordKind.RETAINED: self._retained,
             SessionRecordKind.CLEARED: self._cleared,
+            SessionRecordKind.RETAINED_BY: self._retained_by,
             SessionRecordKind.CLOCK: self._clock,
             SessionRecordKind.CLOCK_SET: self._clock_set,
             SessionRecordKind.STATED: self._stated,
@@ -428,9 +432,18 @@ class JournalState:
     def _retained(self, record: bytes) -> None:
         publication = self._deliveries.retained(record)
         self.retained[publication.topic] = publication
+        self.retained_by.pop(publication.topic, None)
+
+    def _retained_by(self, record: bytes) -> None:
+        topic, at = read_text(record, 1)
+        account, _ = read_text(record, at)
+        if topic in self.retained:
+            self.retained_by[topic] = account
 
     def _cleared(self, record: bytes) -> None:
-        self.retained.pop(read_text(record, 1)[0], None)
+        topic, _ = read_text(record, 1)
+        self.retained.pop(topic, None)
+        self.retained_by.pop(topic, None)
 
     def _clock(self, record: bytes) -> None:
         self._deliveries.clock = max(self.clock, CLOCK.unpack(record)[1])
