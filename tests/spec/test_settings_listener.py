@@ -44,6 +44,10 @@ CLASHES = {
     f'{TLS}tls_client_ca = "a"': (
         '4: listener.tls_client_ca: is not asked of anybody; set tls_client to "optional" or "required"'
     ),
+    f'{TLS}tls_client = "optional"\ntls_client_ca = "a"\ntls_chain = "b"': (
+        "6: listener.tls_chain: would let in clients with certificates that its own have signed; "
+        "put its certificates behind the one in tls_certificate"
+    ),
     'proxy_sources = ["::1"]': (
         "2: listener.proxy_sources: does nothing without proxy_protocol = true and a port; "
         "set proxy_protocol = true and a port, or leave the line out"

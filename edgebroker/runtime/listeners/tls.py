@@ -131,9 +131,12 @@ def load_tls(listener: ListenerSettings) -> ListenerTls:
         _read_text("tls_key", listener.tls_key)
         if certificate is not None:  # a key can only be checked together with its certificate
             _load_certificate_chain(context, listener.tls_certificate, listener.tls_key)
+    if listener.tls_chain is not None:  # OpenSSL completes the chain that it sends with what is loaded here
+        with ProblemCollector(problems):
+            _load_authorities(context, "tls_chain", listener.tls_chain)
     if listener.tls_client_ca is not None:
         with ProblemCollector(problems):
-            _load_authorities(context, listener.tls_client_ca)
+            _load_authorities(context, "tls_client_ca", listener.tls_client_ca)
     if listener.tls_client_crl is not None:
         with ProblemCollector(problems):
             revoked = load_crl(context, listener.tls_client_crl)
@@ -164,9 +167,9 @@ def _load_certificate_chain(context: ssl.SSLContext, certificate: Path, key: Pat
         raise _unusable("tls_key", reason, "it must be a private key in PEM, without password") from error
 
 
-def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
-    _read_text("tls_client_ca", path)
-    _load_locations(context, "tls_client_ca", path, "it must hold certificates in PEM")
+def _load_authorities(context: ssl.SSLContext, key: str, path: Path) -> None:
+    _read_text(key, path)
+    _load_locations(context, key, path, "it must hold certificates in PEM")
 
 
 def _load_locations(context: ssl.SSLContext, key: str, path: Path, remedy: str) -> None:

@@ -134,6 +134,7 @@ class ListenerSettings:
     )
     tls_certificate: Path | None = key(None, FILE, LIVE)
     tls_key: Path | None = key(None, FILE, LIVE)
+    tls_chain: Path | None = key(None, FILE, LIVE)
     tls_client: str = key("none", Choice(("none", "optional", "required")), LIVE)
     tls_client_ca: Path | None = key(None, FILE, LIVE)
     tls_client_crl: Path | None = key(None, FILE, LIVE)
@@ -178,7 +179,8 @@ class ListenerSettings:
         if self.protocol != "websocket":
             yield from ("websocket_path", "websocket_origins")
         if not self.is_tls:
-            yield from ("tls_key", "tls_client", "tls_client_ca", "tls_client_crl", "tls_minimum", "tls_ciphers")
+            yield from ("tls_key", "tls_chain", "tls_client", "tls_client_ca", "tls_client_crl")
+            yield from ("tls_minimum", "tls_ciphers")
         if not self.proxy_protocol or self.path is not None:
             yield "proxy_sources"
 
@@ -194,6 +196,7 @@ class ListenerSettings:
             "websocket_path": (self.protocol == "websocket", 'protocol = "websocket"'),
             "websocket_origins": (self.protocol == "websocket", 'protocol = "websocket"'),
             "tls_key": (self.is_tls, "tls_certificate"),
+            "tls_chain": (self.is_tls, "tls_certificate"),
             "tls_client": (self.is_tls, "tls_certificate"),
             "tls_client_ca": (self.is_tls, "tls_certificate"),
             "tls_client_crl": (self.tls_client_ca is not None, "tls_client_ca"),
@@ -209,6 +212,9 @@ class ListenerSettings:
                 yield "tls_certificate", "stands without tls_key", "name the file with its private key"
             if self.tls_client != "none" and self.tls_client_ca is None:
                 yield "tls_client", "needs tls_client_ca", "name the certificates that sign those of clients"
+            if self.tls_client != "none" and self.tls_chain is not None:
+                remedy = "put its certificates behind the one in tls_certificate"
+                yield "tls_chain", "would let in clients with certificates that its own have signed", remedy
             if self.tls_client == "none" and self.tls_client_ca is not None:
                 yield "tls_client_ca", "is not asked of anybody", 'set tls_client to "optional" or "required"'
 
@@ -361,12 +367,12 @@ class AccessSettings:
     token_keys: Path | None = key(None, FILE, Activation.LIVE)
     certificate_user: str = key("nobody", Choice(("nobody", "common name", "alternative name")), Activation.LIVE)
     client_ids: str = key("owned", Choice(("owned", "user-prefix", "free")), Activation.LIVE)
+    check_retain_source: bool = key(True, Boolean(), Activation.LIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
     """Limits for each client, for each address and for all clients together; `Quota` has fields of the same names."""
-    check_retain_source: bool = key(True, Boolean(), Activation.LIVE)
 
     connect_bytes_max: int = key(limits.CONNECT_BYTES_MAX, Integer(256, 512 * limits.KIB), Activation.LIVE)
     connects_per_s: int = key(limits.CONNECTS_PER_S, Integer(0, 1_000_000), Activation.LIVE)
