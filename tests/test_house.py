@@ -144,7 +144,6 @@ LONE_MODULES: dict[str, str] = {
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/stylesheet.py": "CSS, and no Python, of the report",
     "edgebroker/overlay/link/peer_boots.py": "the identity of a peer over its restarts, which link.py only asks",
-    "edgebroker/cli/mosquitto_import/options.py": "the table of all options, whose parts are modules beside it",
 }
 """File -> why it stays apart from its one importer."""
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import tomllib
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,10 @@ OF_2_0 = """
 ADDED = """
     accept_protocol_versions bridge_ciphers bridge_ciphers_tls1.3 bridge_max_topic_alias bridge_receive_maximum
     bridge_reload_type bridge_session_expiry_interval bridge_tcp_keepalive bridge_tcp_user_timeout
-    bridge_tls_use_os_certs disable_client_cert_date_checks enable_proxy_protocol global_max_clients
+    bridge_tls_use_os_certs disable_client_cert_date_checks enable_control_api enable_proxy_protocol global_max_clients
     global_max_connections global_plugin listener_allow_anonymous listener_auto_id_prefix max_topic_alias_broker
-    packet_buffer_size plugin_load plugin_use proxy_protocol_v2_require_tls retain_expiry_interval websockets_origin
+    maximum_qos packet_buffer_size plugin_load plugin_use proxy_protocol_v2_require_tls retain_expiry_interval
+    websockets_origin
 """.split()
 
 
@@ -203,7 +205,7 @@ def test_what_is_not_said_and_differs_is_told(importing: Importer) -> None:
         ("connection a\naddress h\nrestart_timeout 5 \u00b3", "restart_timeout takes a number of seconds, or two"),
         (f"connection a\naddress h\nrestart_timeout {'1' * 5_000}", "restart_timeout takes a number of seconds"),
         ("connection a\naddress h:\u00b3", "is no HOST or HOST:PORT, with a port from 1 to 65,535"),
-        ("persistent_client_expiration 5x", "takes a number and one of h, d, w, m, y"),
+        ("persistent_client_expiration 5x", "takes a number and one of s, h, d, w, m, y"),
         ("topic a/#", "topic stands before any connection"),
         ("connection a\ntopic a sideways", "the direction of a topic is in, out or both"),
         ("include_dir /nowhere", "cannot be read"),
@@ -343,3 +345,27 @@ def test_whatever_stands_there_is_answered(tmp_path_factory: pytest.TempPathFact
 def test_a_folder_that_is_none_is_told(importing: Importer, location: str) -> None:
     translation = importing(f"persistence true\npersistence_location{location}")
     assert note(translation, "persistence_location") == "persistence_location takes a path"
+
+
+VALUES = ("0", "1", "x", "/x", "a /x.so", "engine", "tlsv1.1", "mqttv31", "lazy", "none", "websockets")
+BEFORE = ("", "listener 1\ncertfile /c\nkeyfile /k\n", "connection a\naddress h\ntopic a out\n")
+
+
+def is_different(name: str, folder: Path) -> bool:
+    """Whether an option has a value for which a gateway does something else, or does not know it."""
+    for before, value in product(BEFORE, VALUES):
+        (folder / "mosquitto.conf").write_text(f"{before}{name} {value}\n")
+        found = translate(folder / "mosquitto.conf").findings[-1]
+        if found.line.name == name and found.verdict.name in ("DIFFERS", "MISSING"):
+            return True
+    return False
+
+
+def test_the_page_of_differences_names_every_option_that_is_not_the_same_here(tmp_path: Path) -> None:
+    """And no other, but for those whose only difference is a default."""
+    page = (Path(__file__).parents[2] / "docs" / "differences.md").read_text("utf-8")
+    rows = [row.split("|")[2] for row in page.partition("## Options without equal")[2].splitlines() if row[:1] == "|"]
+    named = set(re.findall(r"`([\w.]+)`", "".join(rows)))
+    different = {name for name in OPTIONS if is_different(name, tmp_path)}
+    by_default = {"check_retain_source", "persistent_client_expiration", "websockets_origin"}
+    assert (sorted(different - named), sorted(named - different - by_default)) == ([], [])

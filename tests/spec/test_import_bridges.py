@@ -141,7 +141,7 @@ def test_a_bridge_with_nothing_to_carry_is_left_out(importing: Importer) -> None
 
 
 def test_a_name_that_is_none_here_is_changed(importing: Importer) -> None:
-    translation = importing("connection up link/ö\naddress cloud.example\ntopic # out 1")
+    translation = importing("connection up+link/ö # to the cloud\naddress cloud.example\ntopic # out 1")
     (bridge,) = bridges(translation)
     assert bridge.name == "up-link--"
     assert note(translation, "connection") == "is called up-link-- here"
@@ -149,7 +149,7 @@ def test_a_name_that_is_none_here_is_changed(importing: Importer) -> None:
 
 def test_two_names_that_would_be_one_here_stay_two(importing: Importer) -> None:
     each = "connection up{}link\naddress cloud.example\ntopic # out 1\n"
-    translation = importing(each.format(" ") + each.format("/") + each.format("-"))
+    translation = importing(each.format("+") + each.format("/") + each.format("-"))
     assert [bridge.name for bridge in bridges(translation)] == ["up-link", "up-link-2", "up-link-3"]
     assert [finding.note for finding in translation.findings if finding.line.name == "connection"] == [
         "is called up-link here",

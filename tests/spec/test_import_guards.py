@@ -29,7 +29,7 @@ def test_a_listener_without_a_limit_has_that_of_all(importing: Importer, number:
         ("", {}),
         ("tls_version tlsv1.3", {"tls_minimum": "1.3"}),
         ("tls_version tlsv1.1", {"tls_minimum": "1.2"}),
-        ("cafile /ca.pem", {}),  # nobody is asked
+        ("cafile /ca.pem", {"tls_chain": "/ca.pem"}),  # nobody is asked, and OpenSSL completes the chain with it
         ("cafile /ca.pem\nrequire_certificate true", {"tls_client": "required", "tls_client_ca": "/ca.pem"}),
         (
             "crlfile /r.pem\ncafile /ca.pem\nrequire_certificate true",
@@ -119,12 +119,13 @@ def test_one_file_serves_all_listeners(importing: Importer) -> None:
     assert settings(both)["access"] == {"password_file": "/a"}
     apart = importing(each.format(1884, "/a") + each.format(1885, "/b"))
     assert settings(apart)["access"] == {"password_file": "/a"}
-    assert {one["host"] for one in settings(apart)["listener"]} == {"127.0.0.1"}
+    hosts = [one["host"] for one in settings(apart)["listener"]]
+    assert hosts == ["0.0.0.0", "127.0.0.1"], "its own users do not come in there, and others would"
 
 
 def test_that_a_file_of_one_listener_holds_for_all_is_said(importing: Importer, tmp_path: Path) -> None:
     """Rules for devices outside would silence programs of this machine that had none."""
-    (tmp_path / "rules").write_text("user anna\ntopic #\n")
+    (tmp_path / "rules").write_text("topic read #\n")
     doors = "listener 1883 127.0.0.1\nallow_anonymous true\nlistener 8883\nacl_file rules\n"
     translation = importing("per_listener_settings true\n" + doors)
     assert verdicts(translation)["acl_file"] == "DIFFERS"

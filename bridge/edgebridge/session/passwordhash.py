@@ -133,6 +133,8 @@ def read_password_hash(text: str) -> PasswordHash:
             return SaltedSha512(_octets(salt, "salt"), _octets(key, "key", SHA512_BYTES))
         case ["", ("scrypt" | "7" | "6") as kind, *parts]:
             raise HashInvalid(f"a ${kind}$ hash has {3 if kind != '6' else 2} parts after it, this one {len(parts)}")
+        case ["", "argon2id", *_]:  # Python's standard library has none
+            raise HashInvalid("the hash $argon2id$, which Mosquitto 2.1 writes, cannot be checked here")
         case ["", kind, *_]:
             raise HashInvalid(f"the hash ${kind[:20]}$ is not known here, only $scrypt$, $7$ and $6$")
     raise HashInvalid("no hash, but perhaps a password as it is")

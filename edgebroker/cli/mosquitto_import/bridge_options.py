@@ -6,7 +6,7 @@ A bridge that would be less protected than in Mosquitto is written with `paused 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, count
 from typing import Final
@@ -25,7 +25,7 @@ from edgebroker.cli.mosquitto_import.draft import (
     ValueUnusable,
     within,
 )
-from edgebroker.cli.mosquitto_import.rules import Rule, is_number, one_of, text, truth, whole
+from edgebroker.cli.mosquitto_import.rules import Rule, first_word, is_number, one_of, text, truth, whole
 from edgebroker.errors import EdgebrokerError, RuleInvalid
 from edgebroker.names import Address
 
@@ -35,11 +35,10 @@ NOTHING: Final = '""'
 
 def topic(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     """`topic pattern [[[out|in|both] qos] local-prefix remote-prefix]`."""
-    words = text(line).split()
-    if len(words) > 5:
-        raise ValueUnusable("topic takes a pattern, a direction, a QoS and two prefixes")
+    words = _topic_words(text(line))
     written = (*words, *("", "out", "0", NOTHING, NOTHING)[len(words) :])
     pattern, direction, qos, local, remote = ("" if word == NOTHING else word for word in written)
+    direction = direction.lower()
     if direction not in ("in", "out", "both"):
         raise ValueUnusable("the direction of a topic is in, out or both")
     if qos not in ("0", "1", "2"):
@@ -62,6 +61,17 @@ def topic(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     return line.translated("bridge.topic")
 
 
+def _topic_words(value: str) -> list[str]:
+    """Return up to five words of a `topic`. The pattern may stand in quotes and begin with `#`; others end a remark."""
+    quoted = re.match(r'"([^"]+)"(?: |$)', value)
+    pattern, rest = (quoted[1], value[quoted.end() :]) if quoted else (value.split()[0], value.partition(" ")[2])
+    words = rest.split()
+    remark = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
+    if remark == 0 and words:
+        raise ValueUnusable("the direction of a topic is in, out or both")
+    return [pattern, *words[:remark]][:5]
+
+
 def apart(pattern: str) -> tuple[str, str]:
     """Split a pattern that begins with `$filter/` into topic filter and condition. Raises ValueUnusable."""
     try:
@@ -77,13 +87,22 @@ PORT: Final = 1_883
 ALWAYS: Final = "a bridge stays connected, and what waits for its remote is kept"
 VERSIONS: Final = {"mqttv31": "3.1.1", "mqttv311": "3.1.1", "mqttv50": "5"}
 
-OfBridge = Callable[[BridgeDraft, ConfLine], LineVerdict]
-"""Applies a line to the draft of its bridge and returns the verdict. Raises ValueUnusable."""
+OfBridge = Callable[[BridgeDraft, ConfLine], LineVerdict | None]
+"""Applies a line to the draft of its bridge and returns the verdict, or None if it is known only when all lines have
+been read. Raises ValueUnusable."""
+PROTECTIONS: Final = frozenset(
+    """
+    bridge_cafile bridge_capath bridge_certfile bridge_identity bridge_insecure bridge_keyfile bridge_psk
+    bridge_require_ocsp bridge_tls_use_os_certs bridge_tls_version local_username password remote_password
+    remote_username username
+    """.split()
+)
+"""Options that keep a stranger out or a secret in: a bridge is paused if the value of one is not understood."""
 
 
 def connection(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`connection name`: begins a bridge."""
-    given = text(line)
+    given = first_word(line)
     first = draft.connections.get(given)
     name = _own_name(draft, given, line) if first is None else first.keys["name"].value
     context.bridge = BridgeDraft(line, {"name": DraftEntry(name, line)})
@@ -108,7 +127,7 @@ def _own_name(draft: ImportDraft, given: str, line: ConfLine) -> str:
 def of_bridge(rule: OfBridge) -> Rule:
     """Return *rule* for an option that must follow a `connection`."""
 
-    def checked(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    def checked(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict | None:
         if context.bridge is None:
             raise ValueUnusable(f"{line.name} stands before any connection")
         return rule(context.bridge, line)
@@ -155,7 +174,7 @@ def safeguard(instead: str) -> Rule:
     """Return a rule for a protection that has no equivalent: the bridge is paused, and does not connect."""
 
     def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
-        if text(line) == "false":
+        if first_word(line) in ("false", "0"):
             return line.needless("it is so already")
         bridge.guards.append(line)
         return line.missing(f"{instead}; the bridge is paused until it is safe again")
@@ -166,7 +185,8 @@ def safeguard(instead: str) -> Rule:
 def addresses(line: ConfLine) -> list[str]:
     """Parse `host[:port]`, or several of them separated by spaces. Raises ValueUnusable."""
     found = []
-    for word in text(line).split():
+    first_word(line)
+    for word in line.words:
         written = word if is_number(word.rpartition(":")[2]) else f"{word}:{PORT}"
         try:
             Address.parse(written)
@@ -197,10 +217,11 @@ def version(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
 
 def restart_timeout(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
     """`restart_timeout`: one number of seconds, or the least and the greatest."""
-    found = text(line).split()
-    if not 1 <= len(found) <= 2 or not all(map(is_number, found)):
+    found = line.words
+    if not 1 <= len(found) <= 3 or not all(map(is_number, found)):
         raise ValueUnusable("restart_timeout takes a number of seconds, or two")
-    bridge.keys["retry_s_max"] = DraftEntry(within(SECTION, "retry_s_max", int(found[-1])), line)
+    most = found[min(1, len(found) - 1)]  # a third number, since 2.1: how long a connection counts as stable
+    bridge.keys["retry_s_max"] = DraftEntry(within(SECTION, "retry_s_max", int(most)), line)
     note = "pauses begin at a second, and grow by chance up to this"
     return line.differs(note, f"{SECTION}.retry_s_max")
 
@@ -211,6 +232,35 @@ def outgoing_retain(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
         return line.needless("it is so already")
     bridge.unretained = line
     return line.differs("a rule for both directions retains neither here nor there", "topic.retain")
+
+
+def silence(is_silent: bool) -> Rule:
+    """Return a rule for a boolean that, if it is *is_silent*, lets Mosquitto tell the remote nothing of the bridge."""
+
+    def rule(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
+        if truth(line) is not is_silent:
+            return line.differs(_QUIET) if line.name == "notifications" else line.needless("it is so already")
+        bridge.silenced = line
+        return line.translated(note="no notification_topic: the remote is told nothing")
+
+    return of_bridge(rule)
+
+
+def notification_topic(bridge: BridgeDraft, line: ConfLine) -> None:
+    """`notification_topic`: evaluated by `notifications`, when it is known whether anybody is told."""
+    bridge.keys["notification_topic"] = DraftEntry(text(line), line)
+
+
+def notifications(bridge: BridgeDraft) -> Iterator[LineVerdict]:
+    """Take out the notification topic of a bridge that tells its remote nothing."""
+    entry = bridge.keys.get("notification_topic")
+    if entry is None or isinstance(entry.source, str):
+        return
+    if bridge.silenced is not None:
+        del bridge.keys["notification_topic"]
+        yield entry.source.needless(f"nobody is told: {bridge.silenced.place}: {bridge.silenced}")
+    else:
+        yield entry.source.differs("told to the remote alone", f"{SECTION}.notification_topic")
 
 
 def start(bridge: BridgeDraft, line: ConfLine) -> LineVerdict:
@@ -269,9 +319,9 @@ OPTIONS: Final[dict[str, Rule]] = {
     "start_type": of_bridge(start),
     "threshold": said(whole, VerdictKind.DIFFERS, ALWAYS),
     "try_private": keyed("try_private", truth),
-    "notifications": either((VerdictKind.DIFFERS, _QUIET), _STAYS),
-    "notifications_local_only": either((VerdictKind.DIFFERS, _QUIET), _STAYS),
-    "notification_topic": keyed("notification_topic", text, "told to the remote alone"),
+    "notifications": silence(False),
+    "notifications_local_only": silence(True),
+    "notification_topic": of_bridge(notification_topic),
     "bridge_attempt_unsubscribe": said(truth, VerdictKind.NEEDLESS, "the remote's session is told what is wanted"),
     "bridge_bind_address": said(text, VerdictKind.MISSING, "the system chooses the address: set a route"),
     "bridge_max_packet_size": said(whole, VerdictKind.MISSING, "limits.packet_bytes_max is for bridges too"),

@@ -32,6 +32,18 @@ class ConfLine:
         """The place of the line, `file:number`."""
         return f"{self.file}:{self.number}"
 
+    @property
+    def words(self) -> list[str]:
+        """The words of the value up to a remark. A remark is a word that begins with `#`, and what follows it."""
+        found = self.value.split()
+        remark = next((place for place, word in enumerate(found) if word.startswith("#")), len(found))
+        return found[:remark]
+
+    @property
+    def word(self) -> str:
+        """The first word of the value, which is all that Mosquitto reads of a number, a boolean or a choice."""
+        return next(iter(self.words), "")
+
     def translated(self, *keys: str, note: str = "") -> LineVerdict:
         """Return the verdict that the line has set these *keys*."""
         return LineVerdict(self, VerdictKind.TRANSLATED, note, keys)
@@ -60,7 +72,8 @@ class ConfLine:
 def read_lines(path: Path) -> list[ConfLine]:
     """Return the options of one file, in their order. Raises ConfUnreadable.
 
-    Unlike Mosquitto, this also accepts spaces before the `#` of a comment, and tabs between words.
+    A value is the rest of the line, as Mosquitto reads paths, names and passwords; of other values it reads the first
+    word (`ConfLine.word`). Unlike Mosquitto, this also accepts spaces before the `#` of a comment, and tabs.
     """
     try:
         with path.open("rb") as file:

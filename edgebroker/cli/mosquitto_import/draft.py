@@ -40,7 +40,18 @@ class ListenerDraft:
     is_used: bool = False
     lines: dict[str, ConfLine] = field(default_factory=dict)
     """The options of the listener by name; `ListenerTranslation` evaluates them when all lines have been read."""
+    origins: list[ConfLine] = field(default_factory=list)
+    """The lines `websockets_origin`: each adds one."""
     keys: dict[str, DraftEntry] = field(default_factory=dict)
+    names_users: bool = False
+    """Whether a client certificate names the user, and CONNECT does not."""
+    is_closed: bool = False
+    """Whether `Exposure` has bound it to the loopback address."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether clients without a user name come in."""
+        return self.keys["anonymous"].value is True
 
 
 @dataclass(slots=True)
@@ -61,7 +72,22 @@ class BridgeDraft:
     unretained: ConfLine | None = None
     """The line `bridge_outgoing_retain false`, if there is one."""
     guards: list[ConfLine] = field(default_factory=list)
-    """Lines with a protection, or a secret, that has no equivalent here."""
+    """Lines with a protection, or a secret, that has no equivalent here or is not understood."""
+    silenced: ConfLine | None = None
+    """The line by which Mosquitto tells the remote nothing of the bridge."""
+
+
+@dataclass(slots=True)
+class PluginDraft:
+    """A plug-in, with its options by name. `kind`: the name of its file without `mosquitto_` and the suffix."""
+
+    line: ConfLine
+    kind: str
+    options: dict[str, ConfLine] = field(default_factory=dict)
+    listeners: list[ListenerDraft] = field(default_factory=list)
+    """Those that use it, if it is not one for all."""
+    is_global: bool = False
+    """Whether it is used by all."""
 
 
 class ImportDraft:
@@ -84,8 +110,15 @@ class ImportDraft:
         """The options about persistence by name; `persistence` evaluates them when all lines have been read."""
         self.sizes: dict[str, ConfLine] = {}
         """The options about packet sizes by name; `packet_sizes` evaluates them likewise."""
-        self.guards: list[ConfLine] = []
-        """Lines that restrict access and have no equivalent here."""
+        self.plugins: list[PluginDraft] = []
+        self.plugin_names: dict[str, PluginDraft] = {}
+        """Those of `plugin_load` by the name that it gives them."""
+        self.owners: dict[ConfLine, ListenerDraft] = {}
+        """Line -> its listener, if it concerns that one alone."""
+        self.openers: list[ConfLine] = []
+        """Lines that make Mosquitto open its default listener, as long as no later line overrides them."""
+        self.harmless: set[ConfLine] = set()
+        """Lines without equivalent that keep nobody out, though others of their option may."""
         self.overridden: dict[ConfLine, ConfLine] = {}
         """Line -> the later line that overrides it."""
 
@@ -97,11 +130,13 @@ class ImportDraft:
     def discard(self, overridden: dict[ConfLine, ConfLine]) -> None:
         """Undo the effects of *overridden* lines that the later lines have not replaced."""
         self.overridden = overridden
-        self.guards = [line for line in self.guards if line not in overridden]
+        self.default_listener.is_used |= any(line not in overridden for line in self.openers)
         for bridge in self.bridges:
             bridge.guards = [line for line in bridge.guards if line not in overridden]
             if bridge.unretained in overridden:
                 bridge.unretained = None
+            if bridge.silenced in overridden:
+                bridge.silenced = None
         for keys in (*self.sections.values(), *(bridge.keys for bridge in self.bridges)):
             for key in [key for key, entry in keys.items() if entry.source in overridden]:
                 del keys[key]
@@ -110,7 +145,10 @@ class ImportDraft:
         """Return the absolute path that a line names. Raises ValueUnusable."""
         if not line.value or "\0" in line.value:
             raise ValueUnusable(f"{line.name} takes a path")
-        return str((self._folder / line.value).absolute())
+        path = (self._folder / line.value).absolute()
+        if " #" in line.value and not path.exists():
+            raise ValueUnusable("the name is the rest of the line, with the remark: give that a line of its own")
+        return str(path)
 
     def used_listeners(self) -> list[ListenerDraft]:
         """Return the listeners in their order; the default listener only if it is used, or if there is no other."""
@@ -129,10 +167,11 @@ class ImportDraft:
 
 @dataclass(slots=True)
 class ConfContext:
-    """The listener and the bridge to which a line belongs. Each file begins with the default listener and no bridge."""
+    """The listener, the bridge and the plug-in to which a line belongs. Each file begins with the default listener."""
 
     listener: ListenerDraft
     bridge: BridgeDraft | None = None
+    plugin: PluginDraft | None = None
 
 
 def within(section: str, key: str, number: int) -> int:

@@ -9,9 +9,19 @@ from typing import Final
 from edgebroker import limits
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict
 from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft, ValueUnusable, within
-from edgebroker.cli.mosquitto_import.rules import DAY_S, Rule, bound, missing, needless, switch, text, truth, whole
+from edgebroker.cli.mosquitto_import.rules import (
+    DAY_S,
+    Rule,
+    bound,
+    first_word,
+    missing,
+    needless,
+    switch,
+    truth,
+    whole,
+)
 
-_UNITS_S: Final = {"h": 3_600, "d": DAY_S, "w": 7 * DAY_S, "m": 30 * DAY_S, "y": 365 * DAY_S}
+_UNITS_S: Final = {"s": 1, "h": 3_600, "d": DAY_S, "w": 7 * DAY_S, "m": 30 * DAY_S, "y": 365 * DAY_S}
 _HEAD_BYTES_MAX: Final = limits.TOPIC_BYTES_MAX + 16
 """The most bytes of a PUBLISH without payload and properties: no message that Mosquitto accepts is refused."""
 
@@ -54,10 +64,10 @@ def _packet_size(line: ConfLine, written: int, name: str) -> LineVerdict:
 
 
 def session_expiry(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """`persistent_client_expiration`: a number and one of h, d, w, m, y."""
-    found = re.fullmatch(r"([0-9]{1,9})([hdwmy])", text(line))
-    if found is None:
-        raise ValueUnusable("persistent_client_expiration takes a number and one of h, d, w, m, y, as in 14d")
+    """`persistent_client_expiration`: a number and one of s (since 2.1), h, d, w, m, y."""
+    found = re.fullmatch(r"([0-9]{1,9})([shdwmy])", first_word(line), re.ASCII)
+    if found is None or not int(found[1]):
+        raise ValueUnusable("persistent_client_expiration takes a number and one of s, h, d, w, m, y, as in 14d")
     seconds = int(found[1]) * _UNITS_S[found[2]]
     written = within("limits", "session_expiry_s_max", seconds)
     name = draft.put("limits", "session_expiry_s_max", written, line)
@@ -71,7 +81,10 @@ def retain_available(draft: ImportDraft, context: ConfContext, line: ConfLine) -
     if truth(line):
         return line.needless("it is so already")
     name = draft.put("limits", "retained_messages_max", 0, line)
-    note = "a retained message is refused (0x97 in version 5); its publisher is not disconnected"
+    note = (
+        "a retained message of a 3.1.1 client goes to who has subscribed and is not kept, where Mosquitto closes; "
+        "a version 5 client is disconnected (0x9A), as by Mosquitto"
+    )
     return line.differs(note, name)
 
 

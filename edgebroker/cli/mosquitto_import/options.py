@@ -13,27 +13,25 @@ from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, Ver
 from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft
 from edgebroker.cli.mosquitto_import.limit_options import OPTIONS as LIMITS
 from edgebroker.cli.mosquitto_import.listener_options import OPTIONS as LISTENERS
-from edgebroker.cli.mosquitto_import.rules import Rule, missing
+from edgebroker.cli.mosquitto_import.plugin_options import OPTIONS as PLUGINS
+from edgebroker.cli.mosquitto_import.plugin_options import PREFIXES, plugin_option
+from edgebroker.cli.mosquitto_import.rules import Rule
 from edgebroker.cli.mosquitto_import.security_options import ONE_FOR_ALL
 from edgebroker.cli.mosquitto_import.security_options import OPTIONS as SECURITY
 from edgebroker.cli.mosquitto_import.store_options import OPTIONS as STORE
 from edgebroker.names import most_alike
 
-OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | BRIDGES
+OPTIONS: Final[dict[str, Rule]] = LIMITS | STORE | LISTENERS | SECURITY | PLUGINS | BRIDGES
 """By name; `include_dir` is followed where it stands."""
 
 INCLUDE: Final = "include_dir"
 NAME_MAX: Final = 40
 """Characters; the longest option has 33, so no option is near a longer name."""
-FREE: Final = ("auth_opt_", "plugin_opt_")
-"""What follows is the plug-in's own name."""
-
-_OF_PLUGIN: Final = missing("plug-ins are not loaded")
 
 
 def rule_of(name: str) -> Rule | None:
     """Return the rule for an option, or None if Mosquitto has no option of that name."""
-    return _OF_PLUGIN if name.startswith(FREE) else OPTIONS.get(name)
+    return plugin_option if name.startswith(PREFIXES) else OPTIONS.get(name)
 
 
 @lru_cache(1_000)
@@ -47,21 +45,35 @@ def nearest(name: str) -> str:
 REPEATED: Final = frozenset(
     """
     auth_plugin connection global_plugin listener log_dest log_type per_listener_settings plugin plugin_load plugin_use
-    topic
+    topic websockets_origin
     """.split()
 )
 """Options that may occur several times, and of which no line overrides another."""
 _SAME: Final = {
     "addresses": "address",
     "clientid": "remote_clientid",
+    "maximum_qos": "max_qos",
     "listener_allow_anonymous": "allow_anonymous",
     "password": "remote_password",
     "retained_persistence": "persistence",
     "username": "remote_username",
 }
 _OF_THE_DEFAULT: Final = ("port", "bind_address")
-_OF_A_LISTENER: Final = ("listener_allow_anonymous", "listener_auto_id_prefix", "use_username_as_clientid")
-_OF_EACH: Final = (*ONE_FOR_ALL, "allow_anonymous", "allow_zero_length_clientid", "auto_id_prefix", "psk_file")
+_OF_A_LISTENER: Final = (
+    "listener_allow_anonymous",
+    "listener_auto_id_prefix",
+    "plugin_use",
+    "use_username_as_clientid",
+)
+_OF_EACH: Final = (
+    *ONE_FOR_ALL,
+    "allow_anonymous",
+    "allow_zero_length_clientid",
+    "auth_plugin",
+    "auto_id_prefix",
+    "plugin",
+    "psk_file",
+)
 """Options that belong to one listener after `per_listener_settings true`."""
 
 
@@ -73,7 +85,7 @@ class OverrideTable:
 
     def add(self, draft: ImportDraft, context: ConfContext, line: ConfLine, finding: LineVerdict | None) -> None:
         """Add a line. An invalid value overrides nothing, nor does a second password or access-control file."""
-        if line.name in REPEATED or line.name.startswith(FREE):
+        if line.name in REPEATED or line.name.startswith(PREFIXES):
             return
         if finding is not None and (finding.verdict is VerdictKind.UNKNOWN or _is_left_out(finding)):
             return
@@ -93,7 +105,10 @@ def _place(draft: ImportDraft, context: ConfContext, name: str) -> ConfLine | st
     """Return the owner of an option: the line that begins its bridge or its listener, or a word for the others."""
     if name in BRIDGES and context.bridge is not None:
         return context.bridge.line
+    return context.listener.line or "the default listener" if is_of_listener(draft, name) else "everywhere"
+
+
+def is_of_listener(draft: ImportDraft, name: str) -> bool:
+    """Return whether an option concerns one listener alone, that before it."""
     is_listeners = name in LISTENERS and name not in _OF_THE_DEFAULT
-    if is_listeners or name in _OF_A_LISTENER or (draft.is_per_listener and name in _OF_EACH):
-        return context.listener.line or "the default listener"
-    return "everywhere"
+    return is_listeners or name in _OF_A_LISTENER or (draft.is_per_listener and name in _OF_EACH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,8 @@ Raises ValueUnusable."""
 
 DAY_S: Final = 86_400
 DIGITS_MAX: Final = 9
+NUMBER_DIGITS_MAX: Final = 18
+"""As many as `memory_limit` may have."""
 
 
 def needless(why: str) -> Rule:
@@ -25,16 +28,6 @@ def needless(why: str) -> Rule:
 def missing(instead: str) -> Rule:
     """Return a rule for an option without equivalent; *instead* says what to do."""
     return lambda draft, context, line: line.missing(instead)
-
-
-def guard(instead: str) -> Rule:
-    """Return a rule as `missing` does, for an option that restricts access."""
-
-    def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-        draft.guards.append(line)
-        return line.missing(instead)
-
-    return rule
 
 
 def switch(on: Rule, off: Rule) -> Rule:
@@ -64,11 +57,10 @@ def bound(section: str, key: str, unlimited: int | None = None, note: str = "", 
 
 
 def whole(line: ConfLine, least: int = 0) -> int:
-    """Return the number that is the value of a line. Raises ValueUnusable."""
-    try:
-        number = int(line.value)
-    except ValueError:
-        raise ValueUnusable(f"{line.name} takes a number") from None
+    """Return the number that is the first word of a line. Raises ValueUnusable."""
+    if not re.fullmatch(rf"-?[0-9]{{1,{NUMBER_DIGITS_MAX}}}", line.word, re.ASCII):
+        raise ValueUnusable(f"{line.name} takes a number")
+    number = int(line.word)
     if number < least:
         raise ValueUnusable(f"{line.name} takes a number from {least} on")
     return number
@@ -80,23 +72,30 @@ def is_number(word: str) -> bool:
 
 
 def truth(line: ConfLine) -> bool:
-    """Return the boolean that is the value of a line. Raises ValueUnusable."""
-    if line.value.lower() in ("true", "1"):
+    """Return the boolean that is the first word of a line. Raises ValueUnusable."""
+    if line.word.lower() in ("true", "1"):
         return True
-    if line.value.lower() in ("false", "0"):
+    if line.word.lower() in ("false", "0"):
         return False
     raise ValueUnusable(f"{line.name} takes true or false")
 
 
 def text(line: ConfLine) -> str:
-    """Return the value of a line, which must not be empty. Raises ValueUnusable."""
+    """Return the whole value of a line, which must not be empty. Raises ValueUnusable."""
     if not line.value:
         raise ValueUnusable(f"{line.name} takes a value")
     return line.value
 
 
 def one_of(line: ConfLine, *words: str) -> str:
-    """Return the value of a line, which must be one of *words*. Raises ValueUnusable."""
-    if line.value not in words:
+    """Return the first word of a line, which must be one of *words*. Raises ValueUnusable."""
+    if line.word not in words:
         raise ValueUnusable(f"{line.name} takes one of {', '.join(words)}")
-    return line.value
+    return line.word
+
+
+def first_word(line: ConfLine) -> str:
+    """Return the first word of a line's value, which must not be empty. Raises ValueUnusable."""
+    if not line.word:
+        raise ValueUnusable(f"{line.name} takes a value")
+    return line.word

@@ -11,7 +11,7 @@ from edgebridge.session.acl import Acl, AclInvalid
 from edgebridge.session.passwordfile import PasswordFile
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
 from edgebroker.cli.mosquitto_import.draft import ConfContext, DraftEntry, ImportDraft
-from edgebroker.cli.mosquitto_import.rules import Rule, guard, missing, needless, switch, text, truth, whole
+from edgebroker.cli.mosquitto_import.rules import Rule, missing, needless, switch, text, truth, whole
 from edgebroker.errors import EdgebrokerError, LineError
 from edgebroker.runtime.private_files import read_private
 
@@ -20,8 +20,8 @@ ONE_FOR_ALL: Final = ("password_file", "acl_file")
 
 
 def per_listener_settings(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """`per_listener_settings true`: later security options belong to the listener before them."""
-    draft.is_per_listener = truth(line)
+    """`per_listener_settings true`: security options belong to the listener before them. No line takes it back."""
+    draft.is_per_listener |= truth(line)
     return line.translated(note="each listener's own" if draft.is_per_listener else "the same for all")
 
 
@@ -42,7 +42,7 @@ def anonymous(draft: ImportDraft) -> Iterator[LineVerdict]:
     is_local_only = not draft.listeners and not draft.default_listener.is_used
     told: dict[ConfLine, LineVerdict] = {}
     for one in draft.used_listeners():
-        line = one.lines.get("allow_anonymous", draft.allow_anonymous)
+        line = one.lines.get("allow_anonymous", None if draft.is_per_listener else draft.allow_anonymous)
         wanted = truth(line) if line is not None else is_local_only
         one.keys["anonymous"] = DraftEntry(wanted, line or "Mosquitto's default")
         if line is not None:
@@ -55,10 +55,9 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]
 
     def rule(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
         path = draft.path(line)
-        context.listener.lines[line.name] = line
+        context.listener.lines[key] = line
         before = draft.value(section, key)
         if before is not None and before != path:
-            draft.guards.append(line)
             return line.missing(f"one file serves all listeners: {before} is taken, join them")
         name = draft.put(section, key, path, line)
         try:
@@ -79,9 +78,10 @@ def file_of(section: str, key: str, check: Callable[[str], tuple[LineError, ...]
 def for_all(draft: ImportDraft, finding: LineVerdict) -> LineVerdict:
     """Note in the verdict on a file of one listener that it applies to all listeners here."""
     line = finding.line
-    if not (draft.is_per_listener and line.name in ONE_FOR_ALL and finding.keys):
+    key = finding.keys[0].removeprefix("access.") if finding.keys else ""
+    if key not in ONE_FOR_ALL or line not in draft.owners:
         return finding
-    others = [one for one in draft.used_listeners() if line.name not in one.lines]
+    others = [one for one in draft.used_listeners() if key not in one.lines]
     if not others:
         return finding
     verdict = VerdictKind.DIFFERS if finding.verdict is VerdictKind.TRANSLATED else finding.verdict
@@ -89,27 +89,9 @@ def for_all(draft: ImportDraft, finding: LineVerdict) -> LineVerdict:
     return replace(finding, verdict=verdict, note=f"{finding.note}; holds for {named} too")
 
 
-def plugin(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """`plugin`: code that authenticates and authorizes clients in Mosquitto."""
-    draft.guards.append(line)
-    if "dynamic_security" in text(line):
-        instead = "write its users with edgebroker passwd and its roles into an access-control file"
-    elif "persist" in line.value:
-        draft.guards.remove(line)
-        return line.needless("the journal keeps what is acknowledged: data.dir")
-    else:
-        instead = "plug-ins are not loaded: users stand in a password file, rules in an access-control file"
-    return line.missing(instead)
-
-
-def plugin_use(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
-    """`plugin_use`: a plug-in that was loaded by `plugin_load`."""
-    return line.missing("plug-ins are not loaded")
-
-
 def auto_id_prefix(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`auto_id_prefix`: the prefix of client identifiers that the broker assigns."""
-    if line.value == "auto-":
+    if text(line) == "auto-":
         return line.needless("it is so already")
     return line.missing("identifiers given by the gateway begin with auto-")
 
@@ -136,35 +118,38 @@ def _rules(content: str) -> tuple[LineError, ...]:
     return ()
 
 
+def check_retain_source(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
+    """`check_retain_source`: whether retained messages of a client that lost its rights are kept back."""
+    if truth(line):
+        return line.needless("it is so already")
+    return line.translated(draft.put("access", "check_retain_source", False, line))
+
+
+PASSWORD_FILE: Final = file_of("access", "password_file", _passwords)
+ACL_FILE: Final = file_of("access", "acl_file", _rules, is_whole=True)
+
 OPTIONS: Final[dict[str, Rule]] = {
     "per_listener_settings": per_listener_settings,
     "allow_anonymous": allow_anonymous,
     "listener_allow_anonymous": allow_anonymous,
-    "password_file": file_of("access", "password_file", _passwords),
-    "acl_file": file_of("access", "acl_file", _rules, is_whole=True),
-    "psk_file": guard("pre-shared keys are not understood: use certificates (edgebroker init)"),
+    "password_file": PASSWORD_FILE,
+    "acl_file": ACL_FILE,
+    "psk_file": missing("pre-shared keys are not understood: use certificates (edgebroker init)"),
     "allow_zero_length_clientid": switch(
         on=needless("it is so already"),
         off=missing("a client without an identifier is given one, as the standard says"),
     ),
     "auto_id_prefix": auto_id_prefix,
     "listener_auto_id_prefix": auto_id_prefix,
-    "clientid_prefixes": guard(
+    "clientid_prefixes": missing(
         'give each device a user name of its own; access.client_ids = "user-prefix" then binds identifiers to names'
     ),
     "use_username_as_clientid": switch(
-        on=guard('a client keeps its identifier; access.client_ids = "user-prefix" binds it to the user name'),
+        on=missing('a client keeps its identifier; access.client_ids = "user-prefix" binds it to the user name'),
         off=needless("it is so already"),
     ),
-    "check_retain_source": switch(
-        on=missing("a retained message is sent to whoever may read it now, whoever published it"),
-        off=needless("it is so already"),
-    ),
-    "plugin": plugin,
-    "auth_plugin": plugin,
-    "global_plugin": plugin,
-    "plugin_load": plugin,
-    "plugin_use": plugin_use,
+    "check_retain_source": check_retain_source,
+    "enable_control_api": needless("there is no $CONTROL: edgebroker status, client and retained ask by HTTP"),
     "auth_plugin_deny_special_chars": needless("a rule never takes + or # in a name for a wildcard"),
     "max_keepalive": max_keepalive,
 }

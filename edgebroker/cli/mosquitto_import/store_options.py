@@ -8,7 +8,7 @@ from typing import Final
 
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, LineVerdict, VerdictKind
 from edgebroker.cli.mosquitto_import.draft import ConfContext, ImportDraft
-from edgebroker.cli.mosquitto_import.rules import Rule, bound, missing, needless, switch, text, truth
+from edgebroker.cli.mosquitto_import.rules import Rule, bound, first_word, missing, needless, switch, truth
 
 _LEVELS: Final = {
     "none": "error",
@@ -38,8 +38,10 @@ def persistence(draft: ImportDraft) -> Iterator[LineVerdict]:
     """Set a data folder, inside Mosquitto's if one is named: two brokers must not share files."""
     wanted, location = draft.store.get("persistence"), draft.store.get("persistence_location")
     is_wanted = wanted is not None and truth(wanted)
+    if (plugin := draft.store.get("plugin")) is not None:  # Mosquitto does not start with both
+        wanted, is_wanted = plugin, True
     if wanted is not None and not is_wanted:
-        yield wanted.translated(note="no data.dir: nothing is kept on disk")
+        yield wanted.translated(draft.put("data", "durability", "memory", wanted), note="nothing is kept on disk")
     if location is not None and not is_wanted:
         yield location.needless("without persistence nothing is kept on disk")
     if wanted is None or not is_wanted:
@@ -54,7 +56,7 @@ def persistence(draft: ImportDraft) -> Iterator[LineVerdict]:
 
 def log_dest(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`log_dest`: a gateway writes its log to standard error, which the service manager redirects."""
-    where, _, file = text(line).partition(" ")
+    where, file = first_word(line), line.value.partition(" ")[2].strip()
     notes = {
         "stderr": (VerdictKind.NEEDLESS, "it is so already"),
         "stdout": (VerdictKind.DIFFERS, "messages go to standard error"),
@@ -74,7 +76,7 @@ def log_dest(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVe
 
 def log_type(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVerdict:
     """`log_type`: Mosquitto has types, a gateway levels; of several types the one with the most messages decides."""
-    level = _LEVELS.get(text(line))
+    level = _LEVELS.get(first_word(line))
     if level is None:
         return line.unknown(f"types are {', '.join(_LEVELS)}")
     order = list(dict.fromkeys(_LEVELS.values()))
@@ -82,7 +84,7 @@ def log_type(draft: ImportDraft, context: ConfContext, line: ConfLine) -> LineVe
     if before is not None and order.index(before) >= order.index(level):
         return line.needless(f'notices.level = "{before}" tells that too')
     name = draft.put("notices", "level", level, line)
-    if line.value in ("error", "warning", "information", "debug", "all"):
+    if line.word in ("error", "warning", "information", "debug", "all"):
         return line.translated(name, note=f'"{level}", and what is worse')
     return line.differs(f'the nearest level is "{level}", and what is worse', name)
 

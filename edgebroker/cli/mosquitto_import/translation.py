@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Final
 
 from edgebroker.cli.http_client import USUAL_PORT
-from edgebroker.cli.mosquitto_import.bridge_options import settle
+from edgebroker.cli.mosquitto_import.bridge_options import PROTECTIONS, notifications, settle
 from edgebroker.cli.mosquitto_import.conf_file import ConfLine, ConfUnreadable, LineVerdict, included_files, read_lines
 from edgebroker.cli.mosquitto_import.draft import (
     BridgeDraft,
     ConfContext,
     DraftEntry,
     ImportDraft,
-    ListenerDraft,
     ValueUnusable,
 )
+from edgebroker.cli.mosquitto_import.exposure import Exposure
 from edgebroker.cli.mosquitto_import.limit_options import packet_sizes
 from edgebroker.cli.mosquitto_import.listener_options import ListenerTranslation, opens_default
-from edgebroker.cli.mosquitto_import.options import INCLUDE, OverrideTable, nearest, rule_of
+from edgebroker.cli.mosquitto_import.options import INCLUDE, OverrideTable, is_of_listener, nearest, rule_of
+from edgebroker.cli.mosquitto_import.plugin_options import plugins
 from edgebroker.cli.mosquitto_import.security_options import anonymous, for_all
 from edgebroker.cli.mosquitto_import.store_options import persistence
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
@@ -90,7 +91,11 @@ def _printable(text: str) -> str:
 UNSAID: Final = {
     "max_inflight_messages": "up to 1,024 messages are under way to a client, 20 in Mosquitto: limits.inflight_max",
     "max_queued_bytes": "4 MiB wait for a client at most, any number in Mosquitto: limits.queue_bytes_max",
-    "max_packet_size": "a packet has at most 16 MiB, 256 in Mosquitto: limits.packet_bytes_max",
+    "max_packet_size": "a packet has at most 16 MiB, 256 in Mosquitto 2.0 and 2,000,000 bytes in 2.1: "
+    "limits.packet_bytes_max",
+    "check_retain_source": "what a client has retained that may not publish it any more is kept back, as the manual of "
+    "Mosquitto says and its program does only if it is told: access.check_retain_source",
+    "persistence": "what is acknowledged is kept on disk, nothing in Mosquitto: data.durability",
     "persistent_client_expiration": "a session ends after 30 days, never in Mosquitto: limits.session_expiry_s_max",
     "memory_limit": "clients fill 256 MiB at most, any memory there is in Mosquitto: quota.memory_bytes_max",
     "[http]": "edgebroker status, reload and the like are answered at no port: take the # from the last lines written",
@@ -140,13 +145,17 @@ def _taken(
         if line.name == INCLUDE and is_main:
             taken += _included(draft, overriding, line)
             continue
-        if opens_default(line):
-            context.listener.is_used = True
+        if context.listener is draft.default_listener and opens_default(line, draft.is_per_listener):
+            draft.openers.append(line)
+        if is_of_listener(draft, line.name):
+            draft.owners[line] = context.listener
         try:
             rule = rule_of(line.name)
             found = _unknown(line) if rule is None else rule(draft, context, line)
         except ValueUnusable as error:
             found = line.unknown(str(error))
+            if context.bridge is not None and line.name in PROTECTIONS:
+                context.bridge.guards.append(line)
         overriding.add(draft, context, line, found)
         taken.append((line, found))
     return taken
@@ -178,29 +187,26 @@ def _unknown(line: ConfLine) -> LineVerdict:
 
 def _settled(draft: ImportDraft, taken: list[tuple[ConfLine, LineVerdict | None]]) -> list[LineVerdict]:
     """Evaluate the options that depend on each other; return the verdicts on all lines in their order."""
-    late: dict[ConfLine, LineVerdict] = {}
+    late = {finding.line: finding for finding in plugins(draft)}
     used = draft.used_listeners()
     if draft.default_listener not in used:
         unopened = "it stands before the first listener, and is nobody's"
-        late = {line: line.needless(unopened) for line in draft.default_listener.lines.values()}
+        late |= {
+            line: line.needless(unopened)
+            for line in (*draft.default_listener.lines.values(), *draft.default_listener.origins)
+        }
     for one in used:
         late |= {finding.line: finding for finding in ListenerTranslation(draft, one).findings()}
     late |= {finding.line: finding for finding in (*anonymous(draft), *persistence(draft), *packet_sizes(draft))}
     overridden = {line: line.needless(f"overridden by {by.place}: {by}") for line, by in draft.overridden.items()}
     for bridge in draft.bridges:
+        late |= {finding.line: finding for finding in notifications(bridge)}
         settle(bridge)
-    if draft.guards:
-        for one in draft.used_listeners():
-            _keep_to_this_machine(one, draft.guards[0])
     its_own = "every listener has a line of its own"
-    return [
+    if draft.is_per_listener:
+        its_own = "per_listener_settings: it is no listener's"
+    findings = [
         for_all(draft, overridden.get(line) or found or late.get(line) or line.needless(its_own))
         for line, found in taken
     ]
-
-
-def _keep_to_this_machine(one: ListenerDraft, reason: ConfLine) -> None:
-    """Bind a listener to the loopback address, because *reason*, a restriction of access, has no equivalent here."""
-    if "host" in one.keys:
-        why = f"this machine alone, because there is no equivalent of {reason.place}: {reason}"
-        one.keys["host"] = DraftEntry("::1" if one.domain == "ipv6" else "127.0.0.1", why)
+    return Exposure(draft).limit(findings)
