@@ -239,6 +239,7 @@ def listed(rows: Sequence[dict[str, Any]], set_aside: Sequence[dict[str, Any]] =
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
     yield from (f"{row['name']}: {row['reason']}" for row in rows if row["state"] != "open" and row["reason"])
     yield from (f"{row['name']}: {row['toll']['warning']}" for row in rows if row["toll"]["warning"])
+    yield from (f"{row['name']}: {text}" for row in rows for text in row["warnings"])
     for row in rows:
         for rule in row["rules"]:
             if rule["refused"]:
@@ -277,6 +278,7 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     waiting = f"{count(queue['messages'])} messages, {octets(queue['bytes'])}{on_disk(queue)}{oldest}"
     yield f"  waiting    {waiting}; dropped: {dropped}"
     yield f"  connected  {count(row['connects'])} times; sent again after a lost session: {count(row['sent_again'])}"
+    yield from (f"  warning    {text}" for text in row["warnings"])
     if bounds := ", ".join(_bounds(row["toll"])):
         yield f"  may cost   {bounds}"
     for direction in ("out", "in"):

@@ -172,7 +172,7 @@ def test_a_remote_that_sends_and_does_not_read_is_hung_up_on(monkeypatch: pytest
             state=BridgeState.OPEN,
             requested_subscriptions=frozenset(),
             reason="",
-            handshake=SimpleNamespace(knows_bridges=False),
+            handshake=SimpleNamespace(greeted_version="5"),
         )
         bridge.receive_remote, bridge.local_end = heard, SimpleNamespace(is_full=False)
         bridge.on_connection_lost = lambda reason, now: lost.append(reason)

@@ -1,10 +1,13 @@
-"""The handshake of a bridge with a 3.1.1 remote: the private protocol bit, and echoes recognised without it."""
+"""The handshake of a bridge: versions that a remote refuses, the private protocol bit, and echoes without it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from edgebridge.bridge import handshake
+from edgebridge.bridge.bridge import Bridge
 from edgebridge.bridge.endpoints import Endpoints
 from edgebridge.bridge.handshake import PRIVATE_TRIES, PRIVATE_TRIES_KNOWN, Handshake, HandshakeRetry
 from edgebridge.bridge.loop_detection import ECHO_TIMEOUT, LoopDetector
@@ -12,11 +15,12 @@ from edgebridge.bridge.options import BridgeOptions, RemoteCapabilities
 from edgebridge.bridge.rules import RuleSet, parse_rule
 from edgebridge.frontend.bridge_session import BridgeSession
 from edgebridge.wire.decode import decode_packet
-from edgebridge.wire.dialect import V5, V311
+from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.packets import ConnAck, Connect, Publish
 from edgebridge.wire.reasons import ReasonCode
 
 from ..support.bridge_world import World
+from ..support.open_bridge import ForgetfulSession
 
 OPTIONS = BridgeOptions("x", "up", [parse_rule("both/# both 1")], V311)
 
@@ -48,12 +52,12 @@ def test_a_remote_that_knows_bridges_is_not_taken_for_another_because_it_is_away
     opening = Handshake(OPTIONS, memory(), ends)
     assert in_vain(ends, opening) == PRIVATE_TRIES
     opening.on_connack(ConnAck())
-    assert not opening.knows_bridges
+    assert opening.greeted_version == V311.version
     assert introduced(ends, opening), "it may have been away, and know bridges"
     opening.on_connack(ConnAck())
-    assert opening.knows_bridges
+    assert opening.greeted_version == V311_BRIDGE.version
     assert in_vain(ends, opening) == PRIVATE_TRIES_KNOWN, "but another may be there now"
-    assert in_vain(ends, Handshake(OPTIONS, memory(), ends, True)) == PRIVATE_TRIES_KNOWN
+    assert in_vain(ends, Handshake(OPTIONS, memory(), ends, V311_BRIDGE.version)) == PRIVATE_TRIES_KNOWN
 
 
 def test_an_answer_that_is_lost_leaves_a_doubt_until_another_is_acted_upon() -> None:
@@ -132,3 +136,75 @@ def test_an_echo_that_is_repeated_is_an_echo() -> None:
     assert not guard.admit_inbound(Publish("both/a", b"2", 1, dup=True, packet_id=4), 0), (
         "the first was lost on its way"
     )
+
+
+OF_VERSION_5 = replace(OPTIONS, dialect=V5)
+
+
+def spoken(ends: Endpoints, opening: Handshake) -> str:
+    """In which version the next connection speaks."""
+    ends.remote.clear()
+    opening.begin()
+    return ends.capabilities.dialect.version
+
+
+def test_a_remote_that_refuses_version_5_is_spoken_to_in_3_1_1_from_then_on() -> None:
+    ends = Endpoints()
+    opening = Handshake(OF_VERSION_5, memory(), ends)
+    refusal = ConnAck(reason=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
+    for version in ("5", "3.1.1 (bridge)"):
+        assert spoken(ends, opening) == version
+        assert opening.on_connack(refusal) is HandshakeRetry.AT_ONCE
+    assert opening.dialect is V311
+    for _ in range(3):
+        assert spoken(ends, opening) == "3.1.1"
+        assert isinstance(opening.on_connack(ConnAck()), RemoteCapabilities)
+        ends.capabilities = RemoteCapabilities(V5)
+    [(event, text)] = ends.warnings
+    assert (event, "3.1.1" in text) == ("bridge-version", True), "it says so, once"
+    assert isinstance(opening.on_connack(refusal), str), "nothing else is left to be said"
+
+
+def test_a_remote_that_hangs_up_on_version_5_hears_3_1_1_but_one_that_took_version_5_does_not() -> None:
+    ends = Endpoints()
+    opening = Handshake(OF_VERSION_5, memory(), ends)
+    versions = []
+    for _ in range(5):
+        versions.append(spoken(ends, opening))
+        assert opening.on_no_connack(), "another address may be better"
+    assert versions == ["5", "5", "3.1.1 (bridge)", "3.1.1", "5"]
+    opening.on_connack(ConnAck())
+    for _ in range(20):
+        assert spoken(ends, opening) == "5", "it is away: 3.1.1 would lose the origin that ends loops"
+        opening.on_no_connack()
+    again = Handshake(OF_VERSION_5, memory(), ends, opening.greeted_version)
+    for _ in range(20):
+        assert spoken(ends, again) == "5"
+        again.on_no_connack()
+
+
+def test_the_session_at_a_remote_that_refused_version_5_is_ended_in_3_1_1() -> None:
+    """CONNACK of a broker of 3.1.1, which has two bytes in any version [MQTT-3.1.2-2]."""
+    bridge = Bridge(BridgeOptions("x", "up", OPTIONS.rules), ForgetfulSession(), lambda: 0)
+    bridge.start(0)
+    bridge.fire(0)
+    bridge.on_connected(0)
+    bridge.receive_remote(b"\x20\x02\x00\x01", 0)
+    assert bridge.take_commands()[-1] == "hang up"
+    bridge.fire(bridge.next_due() or 0)
+    bridge.take_remote_output(0)
+    bridge.on_connected(0)
+    assert bridge.take_remote_output(0)[0][8] == 0x84
+    bridge.receive_remote(b"\x20\x02\x00\x00", 0)
+    assert (bridge.state, bridge.capabilities.dialect, bridge.handshake.dialect) == ("open", V311_BRIDGE, V311)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said", "setting", "window"),
+    [(V311, 65_535, None, 20), (V311, 65_535, 50, 50), (V5, 65_535, None, 128), (V5, 20, 50, 20), (V5, 65_535, 50, 50)],
+)
+def test_the_window_to_a_remote_that_cannot_say_is_that_of_a_default_mosquitto(
+    dialect: Dialect, said: int, setting: int | None, window: int
+) -> None:
+    options = replace(OPTIONS, dialect=dialect, inflight_max=setting)
+    assert handshake.window_to(options, RemoteCapabilities(dialect, receive_maximum=said)) == window

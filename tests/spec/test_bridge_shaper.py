@@ -68,8 +68,8 @@ def test_messages_a_second() -> None:
 def test_what_waits_is_in_nobodys_way() -> None:
     trip = OpenBridge(ShaperOptions(rate_bytes_s=100), keep_alive_s=10)
     trip.ours(Publish("out/q", b"", 2, packet_id=9), *messages(20, 2))
-    trip.theirs(PubRec(9), Publish("in/a", b"", 2, packet_id=1), PubAck(1))
-    assert [type(packet) for packet in trip.answered()] == [PubRec, Publish, PubAck]
+    trip.theirs(PubRec(9), Publish("in/a", b"", 2, packet_id=1), PubRec(1))
+    assert [type(packet) for packet in trip.answered()] == [PubRec, Publish, PubRec]
     trip.sent()
     trip.ours(PubRel(9), PubRec(1))
     assert trip.sent() == [PubRel(9), PubRec(1)], "ahead of all messages that wait"
@@ -133,6 +133,7 @@ def test_when_the_days_bytes_are_spent_what_goes_out_waits_for_the_next_day() ->
     assert 10_000 <= daily_budget.spent < 10_100
     assert trip.bridge.shaper.warning == "the 10,000 bytes of the day are spent: what goes out waits until 00:00"
     assert trip.bridge.outbound_counters.dropped["budget"] == 5
+    trip.theirs(*(PubAck(number) for number in range(1, went + 1)))
     trip.answered()
     trip.theirs(Publish("in/a", b"", 1, packet_id=1))
     assert [type(packet) for packet in trip.answered()] == [Publish], "what comes in goes on"

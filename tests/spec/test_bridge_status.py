@@ -24,6 +24,7 @@ def row_of(out: BridgeCounters, **dropped: int) -> dict[str, Any]:
         "client_id": "c",
         "connects": 1,
         "sent_again": 0,
+        "warnings": [],
         "waiting": 0,
         "waiting_bytes": 0,
         "spool": {"messages": 0, "bytes": 0, "paged_bytes": 0, "oldest_s": None, "dropped": dropped},

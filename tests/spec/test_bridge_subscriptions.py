@@ -89,10 +89,10 @@ def test_it_is_known_over_restarts(tmp_path: Path) -> None:
     kept = BridgeStateFile(tmp_path, notices)
     kept.set_subscriptions("x", frozenset({"a", "b"}))
     kept.set_paused("y", True)
-    kept.record_greeting("y", "me", True)
+    kept.record_greeting("y", "me", "5")
     again = BridgeStateFile(tmp_path, notices)
     assert (again.subscriptions_at_remote("x"), again.is_paused("x"), again.is_paused("y")) == ({"a", "b"}, False, True)
-    assert (again.knows_bridges("x"), again.knows_bridges("y")) == (False, True)
+    assert (again.greeted_version("x"), again.greeted_version("y")) == ("", "5")
     assert (again.client_id_at_remote("x"), again.client_id_at_remote("y")) == (None, "me")
     again.keep_only({"x"})
     assert not lines

@@ -176,6 +176,7 @@ class Bridge:
             self._endpoints, self._rules, self._loop_detector, self.inbound_counters, terms, memory
         )
         self._keepalive = KeepAliveTimer()
+        self._stall_check_due: Instant = 0  # when to look whether the remote answers
         self._backoff = Backoff(terms.retry_max, chance)
         self._due: Instant | None = None
         self._remote_end = RemoteEnd(terms, self._endpoints, self._outbound, self._inbound)
@@ -210,6 +211,11 @@ class Bridge:
         return self._endpoints.capabilities
 
     @property
+    def sends_qos_1(self) -> bool:
+        """Whether messages of QoS 2 go at QoS 1, because the remote acknowledged one in another way than QoS 2 does."""
+        return self._outbound.qos_max < 2
+
+    @property
     def retransmitted(self) -> int:
         """QoS 2 messages that were sent again because the remote lost its session: it may have them twice."""
         return self.local_end.retransmitted
@@ -239,8 +245,8 @@ class Bridge:
         taken, self._endpoints.local = self._endpoints.local, []
         return taken
 
-    def take_warnings(self) -> list[str]:
-        """What an operator should know, once in the life of this bridge."""
+    def take_warnings(self) -> list[tuple[str, str]]:
+        """Events of the operator log and their texts, each once in the life of this bridge."""
         warnings, self._endpoints.warnings = self._endpoints.warnings, []
         return warnings
 
@@ -251,7 +257,7 @@ class Bridge:
         if self.local_end.has_backlog or self._inbound.has_backlog:
             return self.since  # as soon as others have had their turn
         out = self._outbound.due() if self.pacing_queue is None else self.pacing_queue.due()
-        return min((due for due in (self._keepalive.due(), out) if due is not None), default=None)
+        return min(due for due in (self._keepalive.due(), out, self._stall_check_due) if due is not None)
 
     # -- what an operator wants ---------------------------------------------------------------------------------
 
@@ -386,6 +392,7 @@ class Bridge:
         self.reason = ""
         self._enter(BridgeState.OPEN, now)
         self._keepalive.begin(granted.keep_alive_s, now)
+        self._stall_check_due = now + self.options.answer_max // 2
         self._rules.set_remote(granted.tests_filters)
         self._loop_detector.begin(granted)
         self._outbound.begin_connection()
@@ -464,6 +471,8 @@ class Bridge:
             if self._keepalive.is_timed_out(now):
                 self._end(BridgeState.WAITING, "the remote does not answer any more", now)
                 return
+            if now >= self._stall_check_due and self._has_stalled(now):
+                return
             if self._keepalive.wants_ping(now):
                 self._endpoints.remote.append(PING_REQ)
             if self.pacing_queue is not None:
@@ -484,6 +493,21 @@ class Bridge:
             elif self.state is BridgeState.GREETING:
                 self._end(BridgeState.WAITING, f"no CONNACK within {CONNACK_TIMEOUT // SECOND} s", now, stays=False)
 
+    def _has_stalled(self, now: Instant) -> bool:
+        """Whether the remote left something unanswered between two checks; then the connection ends.
+
+        Two checks are half of the time apart that it may take, so an answer is awaited for half to all of it.
+        """
+        self._stall_check_due = now + self.options.answer_max // 2
+        is_message = self._outbound.has_stalled()
+        if not is_message and not self._remote_subscriptions.has_stalled():
+            return False
+        what = "a message" if is_message else "a subscription"
+        seconds = self.options.answer_max // SECOND
+        reason = f"the remote has not acknowledged {what} within {seconds} s (answer_s_max), though it is connected"
+        self._end(BridgeState.WAITING, self._poison_detector.annotate(reason), now, is_stable=False)
+        return True
+
     def _give_up(self, reason: str, code: ReasonCode, now: Instant) -> None:
         """End a connection that goes on otherwise, saying why if the remote can hear it."""
         self._disconnect(code)
@@ -498,11 +522,18 @@ class Bridge:
             self._endpoints.send_remote(Disconnect(code, properties or {}))
 
     def _end(
-        self, state: BridgeState, reason: str, now: Instant, *, is_connected: bool = True, stays: bool = True
+        self,
+        state: BridgeState,
+        reason: str,
+        now: Instant,
+        *,
+        is_connected: bool = True,
+        stays: bool = True,
+        is_stable: bool = True,
     ) -> None:
         """The connection to the remote is over, and so is the end towards our front end.
 
-        *stays*: the same address is dialled first when it is time to.
+        *stays*: the same address is dialled first when it is time to. *is_stable*: it was a success if it lasted.
         """
         if not stays:
             self._endpoints.commands.append(BridgeCommand.ELSEWHERE)
@@ -512,7 +543,7 @@ class Bridge:
             self.local_end.close()
             self._inbound.close(self._remote_end.take_unread())
             (self._outbound if self.pacing_queue is None else self.pacing_queue).close()
-            if now - self.since >= STABLE_AFTER:
+            if is_stable and now - self.since >= STABLE_AFTER:
                 self._backoff.reset()
         self.reason = printable(reason)
         self._enter(state, now)

@@ -158,6 +158,8 @@ class BridgeCounters:
         self.dropped: Counter[BridgeDropCause] = Counter()
         self.refused: Counter[str] = Counter()
         """By the name of the reason code."""
+        self.wrong_acknowledgements: Counter[str] = Counter()
+        """Acknowledgements of the remote that are not of the kind that the message calls for: "PUBACK to QoS 2"."""
         self.untransformed = 0
         """Messages that went on as they were, because their payload could not be transformed."""
 
@@ -185,4 +187,5 @@ class BridgeCounters:
             "dropped": {cause.value: count for cause, count in sorted(self.dropped.items())},
             "refused": dict(sorted(self.refused.items())),
             "untransformed": self.untransformed,
+            "wrong_acknowledgements": dict(sorted(self.wrong_acknowledgements.items())),
         }

@@ -96,8 +96,8 @@ class Endpoints:
         self.remote: list[bytes] = []
         self.commands: list[BridgeCommand] = []
         """What else the world is to do."""
-        self.warnings: list[str] = []
-        """What an operator should know."""
+        self.warnings: list[tuple[str, str]] = []
+        """What an operator should know: the event of the operator log, and its text."""
         self._warned: set[str] = set()
         self.capabilities = RemoteCapabilities(V311)
         """What the remote said last."""
@@ -112,8 +112,8 @@ class Endpoints:
         self.remote.append(data)
         return len(data)
 
-    def warn(self, code: str, text: str) -> None:
-        """Let an operator know of *text*, the first time that something of *code* happens."""
+    def warn(self, code: str, text: str, event: str = "bridge-drops") -> None:
+        """Let an operator know of *text*, as *event*, the first time that something of *code* happens."""
         if code not in self._warned:
             self._warned.add(code)
-            self.warnings.append(text)
+            self.warnings.append((event, text))

@@ -43,6 +43,10 @@ REQUESTS_MAX: Final = 512
 """SUBSCRIBEs for as many rules as a bridge may have, and UNSUBSCRIBEs for as many that it had before."""
 WINDOW_MAX: Final = U16_MAX - REQUESTS_MAX
 """Messages on their way: their packet identifiers and those of requests are of one space (MQTT-2.2.1-3)."""
+INFLIGHT_MAX: Final = 128
+"""Messages on their way where the settings say nothing, if the remote takes as many."""
+V311_WINDOW: Final = 20
+"""The same towards a remote of version 3.1.1, which cannot say: the default of Mosquitto, max_inflight_messages."""
 SESSION_NEVER_EXPIRES: Final = U32_MAX  # Session Expiry Interval (section 3.1.2.11.2)
 SEND_ALWAYS, SEND_IF_NEW, SEND_NEVER = 0, 1, 2  # retain handling (section 3.8.3.1)
 
@@ -65,13 +69,24 @@ def connect_remote(
     )
 
 
+def window_to(terms: BridgeOptions, granted: RemoteCapabilities) -> int:
+    """Messages that may be on their way to the remote at once.
+
+    Version 3.1.1 has no Receive Maximum, and Mosquitto discards messages of QoS 2 beyond its max_inflight_messages and
+    acknowledges them all the same. So who speaks 3.1.1 gets no more than Mosquitto's default, unless the settings say.
+    """
+    if granted.dialect.has_properties:
+        return min(terms.inflight_max or INFLIGHT_MAX, granted.receive_maximum)
+    return terms.inflight_max or V311_WINDOW
+
+
 def connect_local(terms: BridgeOptions, granted: RemoteCapabilities, is_open: bool, state: BridgeSyncState) -> Connect:
     """Who we are to our own front end: what it may send unacknowledged is what the remote takes.
 
     *is_open*: the remote is there. *state*: of the session from now on.
     """
     # While it is not, what is sent goes nowhere, and the queue's bounds hold for it no more: as little as MQTT allows.
-    window = min(terms.inflight_max, granted.receive_maximum, WINDOW_MAX) if is_open else 1
+    window = min(window_to(terms, granted), WINDOW_MAX) if is_open else 1
     properties: Properties = {
         Property.SESSION_EXPIRY_INTERVAL: SESSION_NEVER_EXPIRES,
         Property.RECEIVE_MAXIMUM: window,
@@ -136,6 +151,7 @@ class RemoteSubscriptions:
         self._refusals = refusals
         self._subscribing: dict[int, int] = {}  # packet identifier -> subscription identifier
         self._unsubscribing: dict[int, str] = {}
+        self._watched: int | None = None  # the SUBSCRIBE that waited for its answer when `has_stalled` looked last
 
     def begin(self) -> None:
         """Subscribe, and unsubscribe from what no rule wants any more."""
@@ -145,6 +161,7 @@ class RemoteSubscriptions:
         gone = sorted(self.requested - wanted) if granted.session_present else []
         self.requested = frozenset(wanted.union(gone))
         self._subscribing.clear()
+        self._watched = None
         for one, subscribe in handshake.subscribe_remote(self._rules, granted, ids):
             self._subscribing[subscribe.packet_id] = one.identifier
             self._endpoints.send_remote(subscribe)
@@ -162,6 +179,11 @@ class RemoteSubscriptions:
                 if wanted.identifier == identifier:
                     self._refusals[wanted.number] = f"the remote: {reason_text(ReasonCode(reason), suback.properties)}"
 
+    def has_stalled(self) -> bool:
+        """Whether the SUBSCRIBE that waits longest for its answer was the same one when this was asked last."""
+        before, self._watched = self._watched, next(iter(self._subscribing), None)
+        return self._watched is not None and self._watched == before
+
     def on_unsuback(self, unsuback: UnsubAck) -> None:
         """A subscription of before is no more, unless the remote refuses: then it is asked again the next time."""
         text = self._unsubscribing.pop(unsuback.packet_id, None)
@@ -170,7 +192,7 @@ class RemoteSubscriptions:
 
 
 PRIVATE_TRIES: Final = 2
-"""Connections in vain that say that this is a bridge; then one says that it is any client."""
+"""Connections in vain that say that this is a bridge, or speak version 5; then one says less."""
 PRIVATE_TRIES_KNOWN: Final = 12
 """The same where the last greeting was an answer to a bridge. What stands before a broker that is down takes
 connections and ends them; but there may be another broker meanwhile, which cannot bear what bridges say."""
@@ -189,15 +211,14 @@ class HandshakeRetry(Enum):
 class Handshake:
     """From one connection to the next: what was said in vain is said in another way."""
 
-    def __init__(
-        self, terms: BridgeOptions, memory: LocalSession, ends: Endpoints, knows_bridges: bool = False
-    ) -> None:
-        self.knows_bridges = knows_bridges
-        """Whether the remote greeted us last when we had said that this is a bridge, in version 3.1.1."""
+    def __init__(self, terms: BridgeOptions, memory: LocalSession, ends: Endpoints, greeted_version: str = "") -> None:
+        self.greeted_version = greeted_version
+        """The version (`Dialect.version`) in which the remote greeted us last; empty: it never did."""
         self._options = terms
         self._endpoints = ends
-        self._may_be_private = terms.try_private and terms.dialect is V311
-        self._is_plain = not self._may_be_private
+        private = (V311_BRIDGE,) if terms.try_private else ()
+        # What is said, in this order, as far as the remote has not refused it.
+        self._dialects: list[Dialect] = [V5, *private, V311] if terms.dialect is V5 else [*private, V311]
         self._will_qos, self._will_retains = 1, True  # until a remote refuses such a will
         self._local_session = memory
         self._is_in_doubt = memory.sync_state is BridgeSyncState.IN_DOUBT
@@ -211,7 +232,8 @@ class Handshake:
         dialect = self._dialect
         self._is_in_doubt |= self._awaits_answer
         # What a remote cannot bear begins no session there: it would be in doubt each time.
-        self._awaits_answer = dialect is not V311_BRIDGE or self.knows_bridges
+        may_fail = dialect is V311_BRIDGE or (dialect is V5 and self.greeted_version.startswith(V311.version))
+        self._awaits_answer = not may_fail or self.greeted_version == dialect.version
         self._endpoints.capabilities = RemoteCapabilities(dialect)
         will = self._will_qos, self._will_retains
         self._endpoints.send_remote(handshake.connect_remote(self._options, dialect, self._needs_clean_start, *will))
@@ -229,21 +251,20 @@ class Handshake:
 
     def on_no_connack(self) -> bool:
         """The remote closed the connection before CONNACK; whether nothing else is left to be said to this one."""
-        if not self._may_be_private:
+        is_known = self.greeted_version == self._dialects[0].version
+        if len(self._dialects) == 1 or (is_known and self._dialects[0] is V5):
             return True
-        # Twice may mean that it cannot bear what bridges say first; once, anything.
-        tries = PRIVATE_TRIES_KNOWN if self.knows_bridges else PRIVATE_TRIES
-        self._in_vain = (self._in_vain + 1) % (tries + 1)
-        self._is_plain = self._in_vain == tries
-        return self._in_vain == 0
+        # Twice may mean that it cannot bear what is said first; once, anything.
+        self._in_vain = (self._in_vain + 1) % (self._tries + len(self._dialects) - 1)
+        return self._in_vain == 0 or self._options.dialect is V5
 
     def on_connack(self, connack: ConnAck) -> RemoteCapabilities | HandshakeRetry | str:
         """What the remote grants; or why there is nothing to be had."""
         self._awaits_answer = False
         if connack.reason >= FAILURE:
-            if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and not self._is_plain:
-                # It does not know what bridges say first: once more, as any client.
-                self._is_plain, self._may_be_private = True, False
+            if connack.reason == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION and self._dialect is not V311:
+                self._dialects.remove(self._dialect)  # it does not know that: once more, in another way
+                self._in_vain = 0
                 return HandshakeRetry.AT_ONCE
             if self._lowers_will(connack.reason):
                 return HandshakeRetry.AT_ONCE
@@ -256,9 +277,15 @@ class Handshake:
             if not self._dialect.has_properties:  # for 3.1.1 a session that begins anew ends with its connection
                 self._endpoints.send_remote(Disconnect())
                 return HandshakeRetry.AT_ONCE
-        self._in_vain = 0
-        self.knows_bridges = self._dialect is V311_BRIDGE
-        self._is_plain = not self._may_be_private  # that it greets any client does not say that it knows no bridges
+        self.greeted_version = granted.dialect.version
+        self._in_vain = 0  # that it greets any client does not say that it knows no bridges, or no version 5
+        if self._options.dialect is V5 and granted.dialect is not V5:
+            self._endpoints.warn(
+                "version",
+                "the remote does not take MQTT 5: the bridge speaks 3.1.1, without properties, times to live and the "
+                'origin that ends loops; write version = "3.1.1" to ask for that',
+                "bridge-version",
+            )
         return granted
 
     def _lowers_will(self, reason: ReasonCode) -> bool:
@@ -272,8 +299,18 @@ class Handshake:
         return bool(self._options.notification_topic)
 
     @property
+    def dialect(self) -> Dialect:
+        """The version that the remote takes, as far as it has not refused it: 5 or 3.1.1."""
+        return V5 if V5 in self._dialects else V311
+
+    @property
+    def _tries(self) -> int:
+        """Connections in vain that say what is said first."""
+        return PRIVATE_TRIES_KNOWN if self.greeted_version == self._dialects[0].version else PRIVATE_TRIES
+
+    @property
     def _dialect(self) -> Dialect:
-        return self._options.dialect if self._is_plain else V311_BRIDGE
+        return self._dialects[max(self._in_vain - self._tries + 1, 0)]
 
 
 class SessionTeardown:

@@ -34,8 +34,8 @@ class BridgeOptions:
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
     keep_alive_s: int = 60
-    inflight_max: int = 128
-    """Unacknowledged messages towards the remote, if it takes as many."""
+    inflight_max: int | None = None
+    """Unacknowledged messages towards the remote, if it takes as many; None: see `handshake.window_to`."""
     receive_maximum: int = RECEIVE_MAXIMUM
     """The same towards our own front end."""
     packet_bytes_max: int = PACKET_BYTES_MAX
@@ -45,6 +45,8 @@ class BridgeOptions:
     try_private: bool = True
     """Towards 3.1.1: say first that this is a bridge, as Mosquitto's do."""
     retry_max: Duration = 60 * SECOND
+    answer_max: Duration = 60 * SECOND
+    """So long the remote may leave a message or a subscription unanswered."""
     notification_topic: str = ""
     """Where the remote is told whether the bridge is there, retained: "1" or "0"; empty: nowhere."""
     identity: str = ""

@@ -1,7 +1,9 @@
 """Messages from our front end to the remote broker, and the acknowledgements on their way back.
 
 The session at our front end is the sender: it assigns packet identifiers and retransmits. Handshakes pass through,
-with two exceptions that end here: messages that are not forwarded, and QoS 2 towards a remote that supports less.
+with three exceptions that end here: messages that are not forwarded, QoS 2 towards a remote that supports less, and
+acknowledgements of a kind that the message does not call for. Such a one settles the message as far as its kind says,
+and is counted; a remote that answers a PUBLISH of QoS 2 so gets QoS 1 from then on.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from edgebroker.topics import parse_topic_name
 if TYPE_CHECKING:
     from edgebridge.bridge.batching import BatchWriter, OutgoingBatch
 
+QOS_2: Final = 0x04  # in the first byte of a PUBLISH
 ANY_SIZE: Final = 1 << 32  # bytes: more than a packet can have
 PUBACK_HEAD: Final = b"\x40\x02"
 """A PUBACK without a reason, up to its packet identifier."""
@@ -33,6 +36,13 @@ PUBREC_HEAD: Final = b"\x50\x02"
 """The same of PUBREC..."""
 PUBCOMP_HEAD: Final = b"\x70\x02"
 """...and of PUBCOMP."""
+PUBACK_DUE, PUBREC_DUE, PUBREL_DUE, PUBCOMP_DUE = range(1, 5)
+"""What comes next in the handshake of a message that was sent: all but PUBREL, which is ours, come from the remote."""
+LOWERED: Final = 0x08  # flag: our front end sent QoS 2 and the remote got QoS 1, or it is the name of a batch
+HAS_PUBREC: Final = 0x10  # flag: sent at QoS 1, and answered with PUBREC: the PUBCOMP that follows settles it
+WATCHED: Final = 0x20  # flag: it was the oldest when `has_stalled` looked last; gone with the next answer
+STEP: Final = 0x07
+_ANSWERS: Final[dict[int, type[Ack]]] = {PUBACK_DUE: PubAck, PUBREC_DUE: PubRec, PUBCOMP_DUE: PubComp}
 _FAILURE_REASONS: Final = {
     BridgeDropCause.TOO_LARGE: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     BridgeDropCause.TOPIC: ReasonCode.TOPIC_NAME_INVALID,
@@ -53,9 +63,10 @@ class OutboundFlow:
         self._loop_detector = guard
         self._counters = tally
         self._finished_here: set[int] = set()  # QoS 2 that is finished here: PUBREL does not go on
-        self._lowered: set[int] = set()  # QoS 2 that the remote got at QoS 1, and what names a batch
-        self.unacknowledged: set[int] = set()
-        """Packet identifiers that the remote has not settled yet."""
+        self.unacknowledged: dict[int, int] = {}
+        """Packet identifiers that the remote has not settled yet, in the order of sending: the next step, and flags."""
+        self.qos_max = 2
+        """What the remote can, as far as its acknowledgements say; its CONNACK may say less."""
         self._rewrites = RewriteCache(True, False)
         self._packet_bytes_max = ANY_SIZE
         self._local_session = memory
@@ -67,7 +78,6 @@ class OutboundFlow:
         self._rewrites = RewriteCache(True, self._endpoints.capabilities.dialect.has_properties)
         self._packet_bytes_max = self._endpoints.capabilities.packet_bytes_max or ANY_SIZE
         self._finished_here.clear()
-        self._lowered.clear()
         self.unacknowledged.clear()
         self._batch_members.clear()
         self.close()
@@ -117,26 +127,43 @@ class OutboundFlow:
         cell.bytes += octets
         self._counters.by_rule[way.rule] += 1
         if parts.packet_id:
-            self.unacknowledged.add(int.from_bytes(parts.packet_id, "big"))
+            self.unacknowledged[int.from_bytes(parts.packet_id, "big")] = PUBREC_DUE if first & QOS_2 else PUBACK_DUE
         return True
 
     def on_puback(self, body: bytes) -> None:
         """PUBACK of the remote, without a reason: the most frequent answer of all."""
         packet_id = int.from_bytes(body, "big")
-        if packet_id in self._lowered:
-            self.on_acknowledgement(PubAck(packet_id))
-        else:
-            self.unacknowledged.discard(packet_id)
+        if self.unacknowledged.get(packet_id) == PUBACK_DUE:
+            del self.unacknowledged[packet_id]
             self._endpoints.local.append(PUBACK_HEAD + body)
+        else:
+            self.on_acknowledgement(PubAck(packet_id))
 
     def on_pubrec(self, body: bytes) -> None:
         """PUBREC of the remote, without a reason."""
-        self._endpoints.local.append(PUBREC_HEAD + body)
+        packet_id = int.from_bytes(body, "big")
+        if self.unacknowledged.get(packet_id) == PUBREC_DUE:
+            self.unacknowledged[packet_id] = PUBREL_DUE
+            self._endpoints.local.append(PUBREC_HEAD + body)
+        else:
+            self.on_acknowledgement(PubRec(packet_id))
 
     def on_pubcomp(self, body: bytes) -> None:
         """PUBCOMP of the remote, without a reason."""
-        self.unacknowledged.discard(int.from_bytes(body, "big"))
-        self._endpoints.local.append(PUBCOMP_HEAD + body)
+        packet_id = int.from_bytes(body, "big")
+        if self.unacknowledged.get(packet_id) == PUBCOMP_DUE:
+            del self.unacknowledged[packet_id]
+            self._endpoints.local.append(PUBCOMP_HEAD + body)
+        else:
+            self.on_acknowledgement(PubComp(packet_id))
+
+    def has_stalled(self) -> bool:
+        """Whether the message that waits longest for the remote was the same one when this was asked last."""
+        for packet_id, step in self.unacknowledged.items():
+            if step & STEP != PUBREL_DUE:
+                self.unacknowledged[packet_id] |= WATCHED
+                return bool(step & WATCHED)
+        return False
 
     def drop_disconnected(self, publish: Publish) -> None:
         """A message of ours, while the remote is away: of QoS 1 and 2 nothing is lost, the session sends them again."""
@@ -176,7 +203,7 @@ class OutboundFlow:
                 return
             if self._add_to_batch(publish, number, topic, now):
                 return
-        elif not (publish.properties or self._rules.local_needs_identifiers) and granted.maximum_qos == 2:
+        elif not (publish.properties or self._rules.local_needs_identifiers) and self._qos(2) == 2:
             self._note(publish.topic, topic, rule, number, cell)
         properties: Properties = {}
         if granted.dialect.has_properties:
@@ -184,7 +211,7 @@ class OutboundFlow:
             properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
             if answer := text_property(properties, Property.RESPONSE_TOPIC):
                 properties[Property.RESPONSE_TOPIC] = self._rules.remote_response_topic(answer)
-        qos = min(publish.qos, granted.maximum_qos)
+        qos = self._qos(publish.qos)
         retain = publish.retain and rule.retain and granted.retains
         on = Publish(topic, publish.payload, qos, retain, publish.dup and qos > 0, publish.packet_id, properties)
         if not self._loop_detector.admit_outbound(on, publish.properties, now):
@@ -196,10 +223,10 @@ class OutboundFlow:
             return
         self._endpoints.remote.append(data)
         self._counters.count_forwarded(number, len(data), cell)
-        if qos:
-            self.unacknowledged.add(publish.packet_id)
-            if publish.qos > qos:
-                self._lowered.add(publish.packet_id)
+        if qos == 2:
+            self.unacknowledged[publish.packet_id] = PUBREC_DUE
+        elif qos:
+            self.unacknowledged[publish.packet_id] = PUBACK_DUE | (LOWERED if publish.qos > qos else 0)
         elif publish.qos:  # it knows QoS 0 alone: with the bytes it has the message, as far as anybody will ever know
             self._answer(publish, ReasonCode.SUCCESS)
 
@@ -218,7 +245,7 @@ class OutboundFlow:
         granted = self._endpoints.capabilities
         for one in ended:
             ids = [message.packet_id for message in one.messages if message.qos]
-            qos = min(1, len(ids), granted.maximum_qos)
+            qos = self._qos(min(1, len(ids)))
             is_dup = qos > 0 and any(message.dup for message in one.messages)
             said: Properties = {Property.CONTENT_TYPE: one.content_type} if granted.dialect.has_properties else {}
             on = Publish(one.topic, one.payload, qos, False, is_dup, ids[0] if qos else 0, said)
@@ -236,9 +263,8 @@ class OutboundFlow:
                 )
                 octets = 0
             if qos:
-                self.unacknowledged.update(ids)
+                self.unacknowledged[ids[0]] = PUBACK_DUE | LOWERED
                 self._batch_members[ids[0]] = ids
-                self._lowered.add(ids[0])
             else:
                 for packet_id in ids:
                     self._endpoints.send_local(PubAck(packet_id))
@@ -252,42 +278,80 @@ class OutboundFlow:
             way = TopicRewrite(remote.encode(), number, rule.retain and granted.retains, properties, cell)
             self._rewrites.remember(local.encode(), way)
 
+    def _qos(self, qos: int) -> int:
+        """What a message of *qos* gets on its way to the remote."""
+        return min(qos, self.qos_max, self._endpoints.capabilities.maximum_qos)
+
     def on_pubrel(self, packet_id: int) -> None:
         """PUBREL of our front end, with whatever reason: it will not send the message again."""
-        if packet_id in self._finished_here or self._endpoints.capabilities.maximum_qos < 2:
+        if packet_id in self._finished_here or (packet_id not in self.unacknowledged and self._qos(2) < 2):
             self._finished_here.discard(packet_id)
             self._endpoints.send_local(PubComp(packet_id))
         else:
-            self.unacknowledged.add(packet_id)
+            self.unacknowledged[packet_id] = PUBCOMP_DUE
             # 0x92 of ours would be about an identifier that the remote brought up: it is its affair.
             self._endpoints.send_remote(PubRel(packet_id))
 
     def on_acknowledgement(self, ack: Ack) -> None:
         """PUBACK, PUBREC or PUBCOMP of the remote."""
-        packet_id, reason = ack.packet_id, ack.reason
-        together = self._batch_members.pop(packet_id, ()) if isinstance(ack, PubAck) else ()
-        if reason >= FAILURE and not isinstance(ack, PubComp):
+        step = self.unacknowledged.get(ack.packet_id, 0) & ~WATCHED
+        due = PUBCOMP_DUE if step & HAS_PUBREC else step & STEP
+        if not isinstance(ack, _ANSWERS.get(due, ())) and not self._is_repeated(ack, due):
+            self._note_wrong(ack, due, step)
+        if due:
+            self._advance(ack, step)
+        elif isinstance(ack, PubRec) and ack.reason < FAILURE:  # it keeps the identifier until PUBREL [MQTT-4.3.3-8]
+            self._endpoints.send_remote(PubRel(ack.packet_id))
+
+    @staticmethod
+    def _is_repeated(ack: Ack, due: int) -> bool:
+        """Whether *ack* is a PUBREC that came before, or the PUBCOMP for a PUBREL that nobody here asked for."""
+        return due != PUBACK_DUE if isinstance(ack, PubRec) else isinstance(ack, PubComp) and not due
+
+    def _note_wrong(self, ack: Ack, due: int, step: int) -> None:
+        """Count an acknowledgement of the wrong kind, and send the next messages with the QoS that the remote can."""
+        was_qos_1 = due == PUBACK_DUE or step & HAS_PUBREC
+        what = f"{type(ack).__name__.upper()} to {f'QoS {1 if was_qos_1 else 2}' if due else 'no message'}"
+        self._counters.wrong_acknowledgements[what] += 1
+        text = f"the remote answers {what}, which is not how that QoS is acknowledged"
+        if due and not was_qos_1:
+            self.qos_max = 1
+            self._rewrites.forget()
+            text += "; messages of QoS 2 go to it at QoS 1 from now on, and may come twice after a broken connection"
+        self._endpoints.warn(what, text, "bridge-answers")
+
+    def _advance(self, ack: Ack, step: int) -> None:
+        """Go on in the handshake of a message as far as *ack* says, whatever its kind is."""
+        packet_id, reason, due = ack.packet_id, ack.reason, step & STEP
+        has_failed = reason >= FAILURE and not isinstance(ack, PubComp)
+        if isinstance(ack, PubRec) and not has_failed:
+            if due == PUBREC_DUE:
+                self.unacknowledged[packet_id] = PUBREL_DUE
+                self._endpoints.send_local(PubRec(packet_id))
+            elif due != PUBREL_DUE:
+                self.unacknowledged[packet_id] = step | HAS_PUBREC if due == PUBACK_DUE else step
+                self._endpoints.send_remote(PubRel(packet_id))
+            return
+        del self.unacknowledged[packet_id]
+        together = self._batch_members.pop(packet_id, ())
+        if has_failed:
             self._counters.refused[reason.name.lower()] += len(together) or 1
             self._counters.dropped[BridgeDropCause.REFUSED] += len(together) or 1
-        if together:
-            self._lowered.discard(packet_id)
-            self.unacknowledged.difference_update(together)
+        if due == PUBCOMP_DUE:
+            self._endpoints.send_local(PubComp(packet_id))
+        elif due == PUBREL_DUE:  # it is finished there, and our front end has not said PUBREL yet
+            self._finished_here.add(packet_id)
+        elif together:
             for one in together:
                 self._endpoints.send_local(PubAck(one, reason))
-            return
-        if isinstance(ack, PubRec) and reason < FAILURE:
-            self._endpoints.send_local(PubRec(packet_id))
-            return
-        self.unacknowledged.discard(packet_id)
-        if isinstance(ack, PubAck) and packet_id in self._lowered:
-            self._lowered.discard(packet_id)
-            if reason < FAILURE:
+        elif due == PUBREC_DUE or step & LOWERED:
+            if not has_failed:
                 self._finished_here.add(packet_id)
-            self._endpoints.send_local(PubRec(packet_id, reason if reason >= FAILURE else ReasonCode.SUCCESS))
-        elif isinstance(ack, PubComp):
-            self._endpoints.send_local(PubComp(packet_id))
+            self._endpoints.send_local(PubRec(packet_id, reason if has_failed else ReasonCode.SUCCESS))
         else:
-            self._endpoints.send_local(type(ack)(packet_id, reason))
+            self._endpoints.send_local(
+                PubAck(packet_id, reason if isinstance(ack, PubAck) or has_failed else ReasonCode.SUCCESS)
+            )
 
     def _finish(self, publish: Publish, cause: BridgeDropCause) -> None:
         """*publish* does not go on: our front end is done with it."""

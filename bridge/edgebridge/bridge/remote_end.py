@@ -18,8 +18,10 @@ from edgebridge.bridge.outbound import OutboundFlow
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.errors import PacketTooLarge, ProtocolError
 from edgebridge.wire.framing import Framer
-from edgebridge.wire.packets import Packet
+from edgebridge.wire.packets import ConnAck, Packet
+from edgebridge.wire.reasons import REASON_OF_RETURN_CODE, ReasonCode
 
+CONNACK: Final = 0x20  # the first byte
 TRUNCATED: Final = 0x100
 """Added to the first byte of a packet whose body is only the beginning of what came."""
 KEPT_BYTES_MAX: Final = 2 + 65_535 + 2
@@ -145,7 +147,11 @@ class RemoteEnd:
         try:
             if first >= TRUNCATED:
                 raise PacketTooLarge(f"a packet of more than {self._options.packet_bytes_max:,} bytes")
-            return decode_packet(first, body, self._endpoints.capabilities.dialect)
+            dialect = self._endpoints.capabilities.dialect
+            if first == CONNACK and len(body) == 2 and body[1] in REASON_OF_RETURN_CODE and dialect.has_properties:
+                # A CONNACK of version 3.1.1, which whoever does not know version 5 has to refuse [MQTT-3.1.2-2].
+                return ConnAck(reason=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
+            return decode_packet(first, body, dialect)
         except ProtocolError as error:
             cause = BridgeDropCause.TOO_LARGE if first >= TRUNCATED else BridgeDropCause.INVALID
             is_message = is_open and first >> 4 & 0xF == PUBLISH

@@ -6,6 +6,7 @@ The session of a bridge with invalid settings is kept within bounds until the se
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.bridge.bridge import Bridge
@@ -120,7 +121,7 @@ class BridgeRunner:
             # The remote holds its session for the old client identifier; the new one starts without a session.
             self.local_session.part(clock())
         self.bridge = Bridge(options, self.local_session, chance, state_file.subscriptions_at_remote(options.name))
-        self.bridge.handshake.knows_bridges = state_file.knows_bridges(options.name)
+        self.bridge.handshake.greeted_version = state_file.greeted_version(options.name)
         self.bridge.shaper.daily_budget.restore(budget_store.spent(options.name))
         self._budget_store = budget_store
         self._reported_budget_warning = ""
@@ -194,12 +195,23 @@ class BridgeRunner:
         self._settle()
         if has_ended_session or not is_known_there:
             return None
-        return TeardownAttempt(self.options, self.dial_target, self._address_index)
+        options = replace(self.options, dialect=self.bridge.handshake.dialect)
+        return TeardownAttempt(options, self.dial_target, self._address_index)
 
     @property
     def address(self) -> str:
         """The address that answered last, or the one to dial first."""
         return str(self.dial_target.addresses[self._address_index])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with the remote although it is connected, as lines of text."""
+        counts = self.bridge.outbound_counters.wrong_acknowledgements
+        if not counts:
+            return []
+        told = ", ".join(f"{number:,} x {kind}" for kind, number in sorted(counts.items()))
+        lowered = "; messages of QoS 2 go to it at QoS 1" if self.bridge.sends_qos_1 else ""
+        return [f"acknowledgements of the wrong kind from the remote: {told}{lowered}"]
 
     @property
     def is_paused(self) -> bool:
@@ -320,7 +332,7 @@ class BridgeRunner:
                 self._execute(command)
         if self.bridge.state is BridgeState.OPEN and self._reported_state is not BridgeState.OPEN:
             self._state_file.record_greeting(
-                self.options.name, self.options.client_id, self.bridge.handshake.knows_bridges
+                self.options.name, self.options.client_id, self.bridge.handshake.greeted_version
             )
         self._save_subscriptions()
         self._send_remote()
@@ -427,8 +439,8 @@ class BridgeRunner:
         elif bridge.state is BridgeState.WAITING and bridge.reason and bridge.reason != self._reported_reason:
             self._reported_reason = bridge.reason
             self._operator_log.log(Level.WARNING, "bridge-down", bridge.reason, bridge=self.options.name)
-        for text in bridge.take_warnings():
-            self._operator_log.log(Level.WARNING, "bridge-drops", text, bridge=self.options.name)
+        for event, text in bridge.take_warnings():
+            self._operator_log.log(Level.WARNING, event, text, bridge=self.options.name)
         if bridge.state is BridgeState.CLOSED and self._reported_state is not BridgeState.CLOSED:
             self._operator_log.log(Level.INFO, "bridge-closed", bridge.reason, bridge=self.options.name)
         self._reported_state = bridge.state

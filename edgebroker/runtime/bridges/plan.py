@@ -139,6 +139,7 @@ class BridgePlanner:
             retains=self._limits.retained_messages_max > 0,
             try_private=settings.try_private,
             retry_max=settings.retry_s_max * SECOND,
+            answer_max=settings.answer_s_max * SECOND,
             notification_topic=settings.notification_topic or "",
             identity=self._identity,
             remote_alias=self._name_of_remote(settings.addresses[0]),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgebridge.bridge.budget import BudgetRecord, LocalTime
+from edgebridge.wire.dialect import V311_BRIDGE
 from edgebroker.runtime.leftover_bridges import ADDED_FILE, STATE_FILE
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.private_files import FileUnusable, read_own_json, replace_private, set_aside
@@ -47,7 +48,7 @@ class BridgeStateFile:
         self._operator_log = operator_log
         self._paused: set[str] = set()
         self._subscriptions: dict[str, frozenset[str]] = {}
-        self._bridge_aware: set[str] = set()
+        self._greeted_versions: dict[str, str] = {}
         self._client_ids: dict[str, str] = {}
         self._writing: asyncio.Task[None] | None = None
         self._changes = 0
@@ -88,35 +89,35 @@ class BridgeStateFile:
         """Calls *callback* once, when all changes so far are written."""
         self._on_written.append(callback)
 
-    def knows_bridges(self, name: str) -> bool:
-        """Whether the remote last accepted a CONNECT of version 3.1.1 with the bridge bit (`try_private`)."""
-        return name in self._bridge_aware
+    def greeted_version(self, name: str) -> str:
+        """Returns the version (`Dialect.version`) of the CONNECT that the remote accepted last; empty: unknown."""
+        return self._greeted_versions.get(name, "")
 
     def client_id_at_remote(self, name: str) -> str | None:
         """Returns the client identifier that the remote accepted last; None: unknown."""
         return self._client_ids.get(name)
 
-    def record_greeting(self, name: str, client_id: str, knows_bridges: bool) -> None:
-        """Records that the remote accepted CONNECT of *client_id*.
+    def record_greeting(self, name: str, client_id: str, version: str) -> None:
+        """Records that the remote accepted CONNECT of *client_id*, in *version*.
 
         For a new identifier nothing is sent until that is on disk: after a crash the next run would otherwise end the
         session that the remote keeps for it.
         """
-        before = self._client_ids.get(name), self.knows_bridges(name)
-        if before != (client_id, knows_bridges):
+        before = self._client_ids.get(name), self.greeted_version(name)
+        if before != (client_id, version):
             if before[0] != client_id:
                 self._required[name] = self._changes + 1
             self._client_ids[name] = client_id
-            (self._bridge_aware.add if knows_bridges else self._bridge_aware.discard)(name)
+            self._greeted_versions[name] = version
             self._save()
 
     def forget(self, name: str) -> None:
         """Forgets the removed bridge *name*."""
         if any(
-            name in entries for entries in (self._paused, self._subscriptions, self._bridge_aware, self._client_ids)
+            name in entries for entries in (self._paused, self._subscriptions, self._greeted_versions, self._client_ids)
         ):
             self._paused.discard(name)
-            self._bridge_aware.discard(name)
+            self._greeted_versions.pop(name, None)
             self._subscriptions.pop(name, None)
             self._client_ids.pop(name, None)
             self._required.pop(name, None)
@@ -125,7 +126,7 @@ class BridgeStateFile:
     def keep_only(self, names: Collection[str]) -> None:
         """Forgets all bridges except *names*: the others left the settings while the gateway was off."""
         for name in sorted(
-            self._paused.union(self._subscriptions, self._bridge_aware, self._client_ids).difference(names)
+            self._paused.union(self._subscriptions, self._greeted_versions, self._client_ids).difference(names)
         ):
             if self.subscriptions_at_remote(name):
                 text = (
@@ -145,8 +146,9 @@ class BridgeStateFile:
             for name, entries in read_own_json(file).items():
                 if entries.get("paused") is True:
                     self._paused.add(name)
-                if entries.get("private") is True:
-                    self._bridge_aware.add(name)
+                version = V311_BRIDGE.version if entries.get("private") is True else entries.get("greeted")
+                if isinstance(version, str):  # "private" is how earlier releases wrote it
+                    self._greeted_versions[name] = version
                 if isinstance(client_id := entries.get("client_id"), str):
                     self._client_ids[name] = client_id
                 self._subscriptions[name] = frozenset(map(str, entries.get("asked", ())))
@@ -182,10 +184,10 @@ class BridgeStateFile:
             name: {
                 "paused": name in self._paused,
                 "asked": sorted(self.subscriptions_at_remote(name)),
-                **({"private": True} if name in self._bridge_aware else {}),
+                **({"greeted": self._greeted_versions[name]} if name in self._greeted_versions else {}),
                 **({"client_id": self._client_ids[name]} if name in self._client_ids else {}),
             }
-            for name in sorted(self._paused | self._subscriptions.keys() | self._bridge_aware | self._client_ids.keys())
+            for name in sorted(self._paused.union(self._subscriptions, self._greeted_versions, self._client_ids))
         }
         return json.dumps(entries, indent=1) + "\n" if entries else ""
 

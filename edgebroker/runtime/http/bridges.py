@@ -64,6 +64,7 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
         "dropped_full": 0 if session is None else session.outbox.dropped,
         "spool": bridge.local_session.described(clock()),
         "sent_again": state_machine.retransmitted,
+        "warnings": bridge.warnings,
         "toll": {
             **state_machine.shaper.described(),
             "held": 0 if state_machine.pacing_queue is None else state_machine.pacing_queue.waiting_messages,

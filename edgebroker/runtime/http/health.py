@@ -222,6 +222,8 @@ def _warnings(view: GatewayView) -> Iterator[str]:
     bridge_manager = view.bridge_manager()
     if bridge_manager is not None:
         yield from (f"set aside: {entry}" for entry in bridge_manager.aside)
+        for name, bridge in bridge_manager.bridges.items():
+            yield from (f"bridge {name}: {text}" for text in bridge.warnings)
 
 
 def _disks(view: GatewayView) -> Iterator[HealthCheck]:

@@ -409,6 +409,10 @@ def _bridges(page: Exposition, view: GatewayView) -> None:
                 dropped.update({cause: count for cause, count in queue.items() if cause != "refused"})
             for cause, count in dropped.items():
                 page.sample("_total", count, bridge=row["name"], direction=direction, cause=cause)
+    meaning = "Acknowledgements of the remote that are not of the kind that the message calls for, by bridge."
+    page.family("edgebroker_bridge_wrong_acknowledgements", "counter", meaning)
+    for row in rows:
+        page.sample("_total", sum(row["out"]["wrong_acknowledgements"].values()), bridge=row["name"])
     page.family("edgebroker_bridge_day_bytes", "gauge", "What crossed the line since midnight, both ways.", "bytes")
     for row in rows:
         page.sample("", row["toll"]["spent"], bridge=row["name"])

@@ -36,6 +36,8 @@ ADDRESS: Final = ParsedText('"HOST:PORT"', lambda text: str(Address.parse(text))
 """The address of a remote broker."""
 SPANS_MAX: Final = 32
 """The most time spans of a bridge's schedule for a day."""
+INFLIGHT_MAX: Final = 128
+"""Messages on their way to a remote of version 5 where `inflight_max` is not set; 20 to one of version 3.1.1."""
 BYTES_PER_DAY_MAX: Final = 1_000_000_000_000
 
 
@@ -143,7 +145,8 @@ class BridgeSettings:
     paused: bool = key(False, Boolean(), LIVE)
     keep_alive_s: int = key(60, Integer(0, 65_535), LIVE)
     retry_s_max: int = key(60, Integer(1, 3_600), LIVE)
-    inflight_max: int = key(128, Integer(1, 65_535), LIVE)
+    answer_s_max: int = key(60, Integer(1, 3_600), LIVE)
+    inflight_max: int | None = key(None, Integer(1, 65_535), LIVE)
     queue_messages_max: int | None = key(None, Integer(1, 10_000_000), LIVE)
     queue_bytes_max: int | None = key(None, Integer(limits.KIB, 65_536 * limits.MIB), LIVE)
     queue_full: str | None = key(None, Choice(tuple(OverflowPolicy)), LIVE)
@@ -182,9 +185,9 @@ class BridgeSettings:
         if not self.topic:
             yield "topic", "is not set", 'say what to carry, as topic = ["sensors/# out 1"]'
         batches = max((rule.shape.batch_messages for rule in self.topic if rule.shape is not None), default=0)
-        if batches > self.inflight_max:
+        if batches > (inflight_max := self.inflight_max or INFLIGHT_MAX):
             mend = f"write at least {batches}: all in a batch are on their way until it is answered"
-            yield "inflight_max", f"is {self.inflight_max}, and a rule has batch_messages = {batches}", mend
+            yield "inflight_max", f"is {inflight_max}, and a rule has batch_messages = {batches}", mend
         if (age_s := self.queue_age_s_max) is not None and batches:
             from edgebridge.bridge.payload_options import (
                 BATCH_S_DEFAULT,
@@ -196,8 +199,6 @@ class BridgeSettings:
                 said = "batch_s =" if any(shape.batch_s == longest for shape in shapes) else "no batch_s, which is"
                 mend = f"write at least {longest}, or a batch_s of at most {age_s}: what waits in a batch gets older"
                 yield "queue_age_s_max", f"is {age_s}, and a rule has {said} {longest}", mend
-        if "try_private" in given and self.version != "3.1.1":
-            yield "try_private", 'does nothing without version = "3.1.1"', "leave the line out"
         if "websocket_path" in given and self.protocol != "websocket":
             yield "websocket_path", 'does nothing without protocol = "websocket"', "leave the line out"
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -220,8 +221,6 @@ class BridgeSettings:
 
     def unused(self) -> Iterator[str]:
         """Yield the keys that have no effect with the others as they are."""
-        if self.version != "3.1.1":
-            yield "try_private"
         if self.protocol != "websocket":
             yield "websocket_path"
 
