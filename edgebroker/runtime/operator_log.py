@@ -247,7 +247,9 @@ QUEUE_CAUSES: Final = frozenset({Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_
 QUEUE_DROP_MEMORY: Final = 15 * MINUTE
 """A queue that has dropped something is a warning of `/health` so long, as alert rules look back as far."""
 CLIENTS_MAX: Final = 1_000
-"""Clients whose drops are counted separately in one minute."""
+"""Clients whose drops, and take-overs, are counted separately in one minute."""
+TAKE_OVERS_MIN: Final = 5
+"""Take-overs of one client identifier in a minute that are reported: a device on a bad line comes back less often."""
 
 
 class LogPump:
@@ -281,6 +283,8 @@ class LogPump:
         self._warning = ""
         self._minute_end = clock() + MINUTE
         self._drops: dict[tuple[str, Cause], int] = {}
+        # Take-overs in this minute by client, and the last two addresses that lost the session.
+        self._take_overs: dict[str, tuple[int, str, str]] = {}
         self.dropped: dict[str, dict[Cause, int]] = {}
         """Copies dropped so far, by client and cause, of clients that have a session."""
         self._queue_drops: dict[str, tuple[Instant, Cause]] = {}
@@ -376,6 +380,13 @@ class LogPump:
             del self.dropped[client]
         since = self._clock() - QUEUE_DROP_MEMORY
         self._queue_drops = {client: drop for client, drop in self._queue_drops.items() if drop[0] >= since}
+        take_overs, self._take_overs = self._take_overs, {}
+        for client, (count, peer, other) in take_overs.items():
+            if count >= TAKE_OVERS_MIN:
+                text = "one client identifier connects again and again, as two devices with the same one do"
+                self._operator_log.log(
+                    Level.WARNING, "taken-over", text, client=client, count=count, peer=peer, other_peer=other
+                )
         drops, self._drops = self._drops, {}
         for (client, cause), count in drops.items():
             if count:
@@ -395,6 +406,8 @@ class LogPump:
                 publisher=event.client,
             )
             return
+        if event.code == DISCONNECTED and event.reason == ReasonCode.SESSION_TAKEN_OVER:
+            self._count_take_over(event)
         level = LEVELS[event.code]
         if event.code == DISCONNECTED and event.reason >= FAILURE and event.reason not in EXPECTED_REASONS:
             level = Level.WARNING
@@ -408,6 +421,13 @@ class LogPump:
         if event.dropped:
             fields["dropped"] = event.dropped
         self._operator_log.log(level, event.code, event.text or event.code, "", **fields)
+
+    def _count_take_over(self, event: ClientEvent) -> None:
+        known = self._take_overs.get(event.client)
+        if known is not None:
+            self._take_overs[event.client] = (known[0] + 1, event.peer, known[1])
+        elif len(self._take_overs) < CLIENTS_MAX:
+            self._take_overs[event.client] = (1, event.peer, "")
 
     def _count_drop(self, client: str, cause: Cause, count: int) -> None:
         subject = (client, cause)

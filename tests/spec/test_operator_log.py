@@ -268,6 +268,22 @@ GOINGS: dict[str, tuple[Callable[[Office, Any], None], str]] = {
 }
 
 
+def test_two_devices_with_one_identifier_are_told_of_once_a_minute_and_counted() -> None:
+    office = Office()
+    for _ in range(4):
+        office.come("often")
+    for _ in range(101):
+        office.come("twin")
+    assert not [line for line in office.lines() if "taken-over" in line]
+    office.now = MINUTE
+    [line] = [line for line in office.lines() if "taken-over" in line]
+    assert line.startswith("warning taken-over: ")
+    assert "client=twin count=100 peer=10.0.0.9:4711 other_peer=10.0.0.9:4711" in line
+    assert office.frontend.connect_handler.counters.taken_over == 103
+    office.now = 2 * MINUTE
+    assert not office.lines(), "it has ended"
+
+
 @pytest.mark.parametrize(("how", "line"), GOINGS.values(), ids=GOINGS)
 def test_who_comes_and_goes_is_told_with_the_reason(how: Callable[[Office, Any], None], line: str) -> None:
     office = Office()

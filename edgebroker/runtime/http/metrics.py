@@ -203,6 +203,8 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.family("edgebroker_refusals", "counter", "Connections refused, or closed for what the client did, by reason.")
     for reason, count in {**dict.fromkeys(NO_ROOM_REASONS, 0), **frontend.disconnector.refusals}.items():
         page.sample("_total", count, reason=reason.name.lower())
+    meaning = "Connections that ended because their client identifier connected again."
+    page.counter("edgebroker_connections_taken_over", meaning, frontend.connect_handler.counters.taken_over)
     displaced = {cause.value: count for cause, count in frontend.displaced.items() if count}
     if view.peer_manager is not None and view.peer_manager.displaced:
         displaced[DisplacementCause.PEER.value] = view.peer_manager.displaced

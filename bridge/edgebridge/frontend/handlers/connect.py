@@ -85,7 +85,7 @@ class DisplacementCause(Enum):
 class ClientCounters:
     """Counts of clients: those that are here `now`, the most that ever were, and all that were let in."""
 
-    __slots__ = ("admitted", "current", "displaced", "expired", "maximum", "refused")
+    __slots__ = ("admitted", "current", "displaced", "expired", "maximum", "refused", "taken_over")
 
     def __init__(self) -> None:
         self.current = 0
@@ -93,6 +93,8 @@ class ClientCounters:
         self.admitted = 0
         self.expired = 0
         """Sessions whose time was over."""
+        self.taken_over = 0
+        """Connections that ended because their client identifier connected again."""
         self.refused: dict[ReasonCode, int] = {}
         """CONNECTs, by the reason that CONNACK gave, or would have given."""
         self.displaced = dict.fromkeys(DisplacementCause, 0)
@@ -575,6 +577,7 @@ class ConnectHandler:
     def _take_over(self, session: Session, now: Instant) -> None:
         """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
         old: Connection = session.connection
+        self.counters.taken_over += 1
         self.disconnect(old, ReasonCode.SESSION_TAKEN_OVER, "the client connected again elsewhere")
         if not old.paused:  # the world writes no more to who does not read: what waits for it is lost
             self._delivery.written(old, now)
