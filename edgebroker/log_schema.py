@@ -78,6 +78,27 @@ class Cause(IntEnum):
     """Dropped: it waited on the disk, and its page file could not be read. The operator is told of the damage."""
 
 
+class Origin(IntEnum):
+    """The place that a message came from. The rows and digests of its copies have the same."""
+
+    CLIENT = 0
+    """A client of this gateway, or the gateway itself. Logs of older gateways have no other origin."""
+    PEER = 1
+    """A peer gateway, whose own log has the message already."""
+    RESUMED = 2
+    """The journal: its copies waited when the run before ended, or on the disk in this one. They were counted then."""
+    RETAINED = 3
+    """The retained messages: it is a copy for a new subscription."""
+    WILL = 4
+    """A will message: its client has gone."""
+    BRIDGE = 5
+    """A remote broker that a bridge of this gateway connects."""
+
+
+PEER_PREFIX: Final = "gateway:"
+"""A copy for a peer gateway has this and the peer's name as its subscriber."""
+
+
 class TraceParent(NamedTuple):
     """The place of a message in a trace that its publisher wants recorded (W3C Trace Context, section 3.2.2)."""
 
@@ -140,6 +161,7 @@ DELIVERY = Table(
         Column("parent_id", ColumnType.TEXT),  # as above
         Column("event_publisher", ColumnType.INT),  # PUBLISHED, in a federation: the event's publisher in its header
         Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 for other messages and other rows
+        Column("origin", ColumnType.INT),  # `Origin` of the message; 0 in older logs
     ),
 )
 """One row per message (PUBLISHED), per message without copies (FILTERED) and per fate of a copy; QoS 0 may be sampled.
@@ -160,6 +182,7 @@ DIGEST = Table(
         Column("count", ColumnType.INT),
         Column("sum", ColumnType.INT),  # of message numbers, modulo 2**63
         Column("xor", ColumnType.INT),  # of message numbers
+        Column("origin", ColumnType.INT),  # `Origin` of the messages; 0 in older logs
     ),
 )
 """All messages, sampled or not: count, sum and xor of the message numbers of one fate of a flow in one minute.

@@ -6,7 +6,7 @@ cimport cython
 cdef class Publication:
     cdef public str publisher, topic
     cdef public bytes payload
-    cdef public int qos
+    cdef public int qos, origin
     cdef public bint retain
     cdef public object accepted_at, properties, expires_at, user, content_type, trace
     cdef public Py_ssize_t properties_bytes

@@ -22,7 +22,7 @@ class Publication:
     which the message expires; `properties` belong to the front end that created it and are forwarded unchanged;
     `properties_bytes` is their size on the wire. `trace` is None unless the publisher wants the message traced.
     `stored` is the message's number in the journal, 0 if it is not there, and `stated` the LSN of the record that
-    states it last.
+    states it last. `origin` is `log_schema.Origin`, the place that it came from.
     """
 
     __slots__ = (
@@ -30,6 +30,7 @@ class Publication:
         "content_type",
         "expires_at",
         "number",
+        "origin",
         "payload",
         "properties",
         "properties_bytes",
@@ -72,6 +73,7 @@ class Publication:
         self.content_type = content_type
         self.properties_bytes = properties_bytes
         self.trace = trace
+        self.origin = 0
         self.stored = 0
         self.stated = 0
 
@@ -105,6 +107,7 @@ def plain(publisher: str, topic: str, payload: bytes, qos: int, accepted_at: Ins
     made.content_type = None
     made.properties_bytes = 0
     made.trace = None
+    made.origin = 0
     made.stored = 0
     made.stated = 0
     return made

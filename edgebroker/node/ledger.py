@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edgebroker.instants import Instant
-from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, TraceParent
+from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, Origin, TraceParent
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Ledger:
         self.dropped: dict[Cause, int] = {}
         self._drops: dict[tuple[str, Cause], int] = {}
         self._run_publisher = ""
+        self._run_origin = 0
         self._run_first = 0
         self._run_count = 0  # of the run that is being collected; 0: there is none
 
@@ -62,10 +63,11 @@ class Ledger:
         no_copies_cause: Cause = Cause.NO_SUBSCRIBER,
         trace: TraceParent | None = None,
         event: EventId = NO_EVENT,
+        origin: int = 0,
     ) -> int:
         """Number a run of *count* messages with *copies* copies each, or *no_copies_cause*; return the first number.
 
-        event: the identity of the first in the overlay.
+        event: the identity of the first in the overlay. origin: `Origin`.
         """
         first = self.published + 1
         self.published += count
@@ -78,16 +80,18 @@ class Ledger:
                 if (
                     not self._run_count
                     or publisher != self._run_publisher
+                    or origin != self._run_origin
                     or first != self._run_first + self._run_count
                 ):
                     self.end_run(now)
                     self._run_publisher = publisher
+                    self._run_origin = origin
                     self._run_first = first
                 self._run_count += count
                 return first
-            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace, event)
+            log.published(now, publisher, first, count, topic, qos, payload_bytes, copies, trace, event, origin)
             if not copies:
-                log.filtered(now, publisher, first, count, topic, qos, no_copies_cause, payload_bytes, trace)
+                log.filtered(now, publisher, first, count, topic, qos, no_copies_cause, payload_bytes, trace, origin)
         return first
 
     def is_sampled(self, first: int, count: int) -> bool:
@@ -100,12 +104,13 @@ class Ledger:
         count = self._run_count
         if count and self.log is not None:
             self._run_count = 0
-            self.log.count_published(now, self._run_publisher, self._run_first, count)
+            self.log.count_published(now, self._run_publisher, self._run_first, count, self._run_origin)
 
     def take_up(self, now: Instant, publication: Publication, copies: int, event: EventId = NO_EVENT) -> None:
         """Account for a message that was restored from the journal, with *copies* open copies, as a message of this
         boot.
         """
+        publication.origin = Origin.RESUMED
         publication.number = self.accept(
             now,
             publication.publisher,
@@ -116,12 +121,15 @@ class Ledger:
             copies,
             trace=publication.trace,
             event=event,
+            origin=Origin.RESUMED,
         )
 
-    def made(self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
+    def made(
+        self, now: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int, origin: int = 0
+    ) -> None:
         """Log the copies of a run for *subscriber*, already counted by `accept`. Does nothing without a log."""
         if self.log is not None:
-            self.log.matched(now, publisher, subscriber, first, count, qos)
+            self.log.matched(now, publisher, subscriber, first, count, qos, origin)
 
     def deliver(self, now: Instant, publication: Publication, subscriber: str, text: str, qos: int) -> None:
         """Record that a copy reached its receiver."""
@@ -182,4 +190,5 @@ class Ledger:
             now - publication.accepted_at,
             len(publication.payload),
             publication.trace,
+            publication.origin,
         )

@@ -158,6 +158,7 @@ class Route:
             no_copies_cause,
             publication.trace,
             event,
+            publication.origin,
         )
         return copies
 

@@ -108,12 +108,14 @@ class OpenSegment:
             self._file.close()
             self.path.unlink(missing_ok=True)
 
-    def finish(self, *, final: bool = False) -> Path:
+    def finish(self, *, final: bool = False, blocks_end: int = 0, died: bool = False) -> Path:
         """Writes the footer, syncs, and renames the file. Returns its final path. Raises OSError.
 
-        final: the footer marks the clean end of the run.
+        final: the footer marks the clean end of the run, of *blocks_end* blocks. died: it marks that the run died.
         """
-        footer = encode_footer(self.header, self.blocks, self.size, final=final)
+        footer = encode_footer(
+            self.header, self.blocks, self.size, final=final, blocks_end=blocks_end if final else 0, died=died
+        )
         with self._file:
             write_all(self._file, footer)
             os.fsync(self._file.fileno())
@@ -128,7 +130,8 @@ class OpenSegment:
 def salvage(part: Path) -> str:
     """Finishes the segment *part* that a crash left. Returns a line about it, "" if another broker is writing it.
 
-    Its intact blocks become a finished segment that is not final, because what the run did not write is unknown. If
+    Its intact blocks become a finished segment that is not final, because what the run did not write is unknown; its
+    footer says that the run died. If
     more than an incomplete last block is lost, the original stays as `<name>.damaged`. Raises OSError.
     """
     with part.open("rb") as file:
@@ -171,7 +174,7 @@ def _save_blocks(folder: Path, header: bytes, blocks: list[bytes]) -> str:
     try:
         for block in blocks:
             segment.append(block)
-        return segment.finish().name
+        return segment.finish(died=True).name
     except OSError:
         segment.discard()
         raise
@@ -305,7 +308,7 @@ class DeliveryLogDirectory:
         self._warn = warn
         self._background = background
         self._segment: OpenSegment | None = None
-        self._has_blocks = False  # a run without blocks leaves no file
+        self._blocks_end = 0  # one more than the number of the last block; a run without blocks leaves no file
         self._is_failing = False
 
     def start(self) -> None:
@@ -363,7 +366,7 @@ class DeliveryLogDirectory:
         """
         self._write(blocks, now_us, unix_us)
         segment, self._segment = self._segment, None
-        if segment is None and self._has_blocks and not self._is_failing:
+        if segment is None and self._blocks_end and not self._is_failing:
             try:  # all blocks are in finished segments, so the mark needs a segment without blocks
                 segment = OpenSegment(self.path, self._header(now_us, unix_us))
             except OSError as error:
@@ -388,13 +391,13 @@ class DeliveryLogDirectory:
                     self._segment.abandon()
                     self._segment = None
             else:
-                self._has_blocks = True
+                self._blocks_end = self._segment.blocks[-1][1].sequence + 1
                 self._report_recovery()
 
     def _finish(self, segment: OpenSegment, *, final: bool = False) -> None:
         finished = set()
         try:
-            finished.add(segment.finish(final=final).name)
+            finished.add(segment.finish(final=final, blocks_end=self._blocks_end).name)
             self.segments_finished += 1
         except OSError as error:
             self._report_error(error)

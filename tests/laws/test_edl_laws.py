@@ -97,7 +97,7 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
             if qos == 0 and (sample == 0 or message % sample):
                 continue
             if kind == "published":
-                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2, "", "", 0, 0)
+                row = (now, message, one, "", f"t/{other}", "", qos, Fate.PUBLISHED, 0, 0, number, 2, "", "", 0, 0, 0)
             elif kind == "filtered":
                 row = (
                     now,
@@ -114,6 +114,7 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
                     0,
                     "",
                     "",
+                    0,
                     0,
                     0,
                 )
@@ -133,6 +134,7 @@ def test_rows_are_the_facts_and_samples_keep_messages_whole(
                     0,
                     "",
                     "",
+                    0,
                     0,
                     0,
                 )
@@ -210,10 +212,12 @@ def test_digests_and_selectivity_equal_counting_every_number(facts: list[tuple[A
 def added_up(segment: LogFile) -> dict[tuple[Any, ...], tuple[int, int, int]]:
     """Digest records of the same flow and minute made one, as docs/edl.md says."""
     totals: dict[tuple[Any, ...], tuple[int, int, int]] = {}
-    keys = len(DIGEST.columns) - 3
+    keys = len(DIGEST.columns) - 4
     for row in rows(segment, "digest"):
+        *_, more, added, other, origin = row
         count, total, mixed = totals.get(row[:keys], (0, 0, 0))
-        totals[row[:keys]] = (count + row[-3], (total + row[-2]) % SUM_MODULUS, mixed ^ row[-1])
+        totals[row[:keys]] = (count + more, (total + added) % SUM_MODULUS, mixed ^ other)
+        assert origin == 0
     return totals
 
 

@@ -171,7 +171,7 @@ def test_a_trace_id_that_cannot_be_found_is_refused(log: Path, options: list[str
 
 def test_export_sqlite_goes_on_in_a_database_from_before_there_were_traces(traced: Path, tmp_path: Path) -> None:
     pytest.importorskip("sqlite_utils", reason="sqlite-utils is not installed")
-    older = ", ".join(["node", "boot", *(column.name for column in DELIVERY.columns[:-4])])
+    older = ", ".join(["node", "boot", *(column.name for column in DELIVERY.columns[:-5])])
     with sqlite3.connect(tmp_path / "out.db") as database:
         database.execute(f"create table delivery ({older})")
         database.execute("insert into delivery (boot) values ('old')")

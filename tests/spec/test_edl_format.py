@@ -12,7 +12,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.log_schema import TABLES, Cause, Column, ColumnType, Fate, TraceParent
+from edgebroker.log_schema import TABLES, Cause, Column, ColumnType, Fate, Origin, TraceParent
 from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.format import (
     FOOTER,
@@ -82,10 +82,14 @@ def written() -> bytes:
     """The file of the last vector, written by the product."""
     log = DeliveryLog("gw", "b1", sample_qos0=10)
     log.anchor(5_000_000, 1_700_000_000_000_000)
-    log.published(5_000_100, "probe", 300, 2, "a/b", 1, 31, 1)
-    log.matched(5_000_100, "probe", "view", 300, 2, 1)
-    log.fate(5_001_400, "probe", "view", 300, 1, "a/b", "a/#", 1, Fate.DELIVERED, Cause.NONE, 1_300, 31)
-    log.fate(5_002_000, "probe", "view", 301, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.REFUSED, 1_900, 31)
+    log.published(5_000_100, "probe", 300, 2, "a/b", 1, 31, 1, origin=Origin.WILL)
+    log.matched(5_000_100, "probe", "view", 300, 2, 1, Origin.WILL)
+    log.fate(
+        5_001_400, "probe", "view", 300, 1, "a/b", "a/#", 1, Fate.DELIVERED, Cause.NONE, 1_300, 31, origin=Origin.WILL
+    )
+    log.fate(
+        5_002_000, "probe", "view", 301, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.REFUSED, 1_900, 31, origin=Origin.WILL
+    )
     log.filtered(5_002_500, "probe", 302, 1, "c", 0, Cause.NO_SUBSCRIBER, 8)
     log.published(5_003_000, "probe", 303, 1, "a/b", 0, 31, 1, TRACE, event=EVENT)
     log.matched(5_003_000, "probe", "view", 303, 1, 0)
@@ -153,6 +157,7 @@ def test_the_file_on_the_page_reads_as_told() -> None:
         "parent_id": ["", "", TRACE.parent_id] * 2,
         "event_publisher": [0, 0, EVENT[0], 0, 0, 0],
         "event_sequence": [0, 0, EVENT[1], 0, 0, 0],
+        "origin": [Origin.WILL, Origin.WILL, 0] * 2,
     }
 
 
@@ -163,7 +168,7 @@ def test_a_file_from_before_there_were_traces_and_events_reads_as_one_without() 
     head = decode_head(data, offset)
     assert head is not None
     body = cbor2.loads(zlib.decompress(data[offset + 48 : offset + 48 + head.body_bytes]))
-    for name in ("trace_id", "parent_id", "event_publisher", "event_sequence"):
+    for name in ("trace_id", "parent_id", "event_publisher", "event_sequence", "origin"):
         del body[name]
     older = frame(table, head.sequence, head.rows, cbor2.dumps(body), head.t_first_us, head.t_last_us)
     segment = read_segment(encode_header(HEADER) + older, growing=True)
@@ -171,6 +176,7 @@ def test_a_file_from_before_there_were_traces_and_events_reads_as_one_without() 
     none, zero = [""] * head.rows, [0] * head.rows
     whole = read_segment(data).tables["delivery"]
     without = {"trace_id": none, "parent_id": none, "event_publisher": zero, "event_sequence": zero}
+    without["origin"] = zero
     assert segment.tables["delivery"] == {**whole, **without}
 
 

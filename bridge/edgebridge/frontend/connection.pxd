@@ -12,6 +12,7 @@ cdef class OutBatch:
     cdef public Py_ssize_t count, payload_bytes
     cdef public object accepted_at, trace
     cdef public bint has_rows
+    cdef public int origin
     cpdef OutBatch part(self, Py_ssize_t start, Py_ssize_t count)
     @cython.locals(first="long long", count=Py_ssize_t)
     cpdef end(self, log, str subscriber, fate, cause, now)

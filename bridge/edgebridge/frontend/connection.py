@@ -33,7 +33,18 @@ class OutBatch:
     its topic: only numbers are counted then.
     """
 
-    __slots__ = ("accepted_at", "count", "first", "has_rows", "label", "payload_bytes", "publisher", "topic", "trace")
+    __slots__ = (
+        "accepted_at",
+        "count",
+        "first",
+        "has_rows",
+        "label",
+        "origin",
+        "payload_bytes",
+        "publisher",
+        "topic",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -46,8 +57,10 @@ class OutBatch:
         payload_bytes: int,
         has_rows: bool,
         trace: TraceParent | None,
+        origin: int = 0,
     ) -> None:
-        """first: the number of the first message; label: the subscription, as the log writes it.
+        """first: the number of the first message; label: the subscription, as the log writes it; origin: that of the
+        messages.
 
         has_rows: some of them get rows. Then the log has their copies already; else it gets these when they end.
         """
@@ -60,6 +73,7 @@ class OutBatch:
         self.payload_bytes = payload_bytes
         self.has_rows = has_rows
         self.trace = trace
+        self.origin = origin
 
     def part(self, start: int, count: int) -> OutBatch:
         """*count* of its messages, from the one at *start* on, counted from 0."""
@@ -73,13 +87,14 @@ class OutBatch:
             self.payload_bytes,
             self.has_rows,
             self.trace,
+            self.origin,
         )
 
     def end(self, log: DeliveryLog, subscriber: str, fate: Fate, cause: Cause, now: Instant) -> None:
         """Log the fate of the copies for *subscriber*."""
         publisher, first, count = self.publisher, self.first, self.count
         if not self.has_rows:
-            log.matched(now, publisher, subscriber, first, count, 0)
+            log.matched(now, publisher, subscriber, first, count, 0, self.origin)
         wait_us = now - self.accepted_at
         octets = self.payload_bytes
         log.fate(
@@ -96,6 +111,7 @@ class OutBatch:
             wait_us,
             octets,
             self.trace,
+            self.origin,
         )
 
 

@@ -95,7 +95,9 @@ class Delivery:
                 self._send(publication, subscription.alone(), encoding, own_retain, now)
             return
         if self._ledger.log is not None:
-            self._ledger.made(now, publication.publisher, session.client_id, publication.number, 1, qos)
+            self._ledger.made(
+                now, publication.publisher, session.client_id, publication.number, 1, qos, publication.origin
+            )
         if self._is_promised and publication.has_expired(now):  # on its way here
             self._ledger.expire(now, publication, session.client_id, copy.label, qos)
             return
@@ -147,6 +149,7 @@ class Delivery:
                         len(publication.payload),
                         True,
                         publication.trace,
+                        publication.origin,
                     )
                 )
 

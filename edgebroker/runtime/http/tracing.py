@@ -364,10 +364,11 @@ class TracedDeliveryLog:
         copies: int,
         trace: TraceParent | None = None,
         event: EventId = NO_EVENT,
+        origin: int = 0,
     ) -> None:
         """As `DeliveryLog.published`, and traces the messages."""
         if self.log is not None:
-            self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace, event)
+            self.log.published(now, publisher, first, count, topic, qos, octets, copies, trace, event, origin)
         fields = {"fate": "published", "message": first, "count": count, "qos": qos, "copies": copies}
         fields |= self._tracer.payload_fields(first, topic)
         self._tracer.fate(publisher, "", topic, fields)
@@ -383,10 +384,11 @@ class TracedDeliveryLog:
         cause: int,
         octets: int,
         trace: TraceParent | None = None,
+        origin: int = 0,
     ) -> None:
         """As `DeliveryLog.filtered`, and traces the messages."""
         if self.log is not None:
-            self.log.filtered(now, publisher, first, count, topic, qos, cause, octets, trace)
+            self.log.filtered(now, publisher, first, count, topic, qos, cause, octets, trace, origin)
         fields = {"fate": "filtered", "message": first, "count": count, "cause": Cause(cause).name.lower()}
         fields |= self._tracer.payload_fields(first, topic)
         self._tracer.fate(publisher, "", topic, fields)
@@ -406,11 +408,12 @@ class TracedDeliveryLog:
         wait_us: int,
         octets: int,
         trace: TraceParent | None = None,
+        origin: int = 0,
     ) -> None:
         """As `DeliveryLog.fate`, and traces the copies."""
         if self.log is not None:
             self.log.fate(
-                now, publisher, subscriber, first, count, topic, text, qos, fate, cause, wait_us, octets, trace
+                now, publisher, subscriber, first, count, topic, text, qos, fate, cause, wait_us, octets, trace, origin
             )
         fields: Line = {
             "fate": Fate(fate).name.lower(),

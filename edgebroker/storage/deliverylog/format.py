@@ -57,9 +57,9 @@ UNFOLDING_MAX = 32  # expansion of larger blocks of a delivery log; 5 to 10 are 
 BODY_BYTES_MAX = RAW_BYTES_MAX + 64 * KIB  # zlib adds 5 bytes per 16 KiB of incompressible data
 ROWS_MAX = 8_192  # twice as many as the writer produces
 BLOCKS_MAX = 16_384  # the footer has one row per block
-# Values in columns that are not constant: the writer has ten of numbers and six of texts, with 4,096 rows; two more of
-# numbers with 2,048 at most. With 8,192 rows in all of them, numbers beyond 64 bits took 20 ms.
-NUMBERS_MAX, TEXTS_MAX = 10 * 4_096, 6 * 4_096
+# Values in columns that are not constant: the writer has eleven of numbers and six of texts, with 4,096 rows; two more
+# of numbers with 2,048 at most. With 8,192 rows in all of them, numbers beyond 64 bits took 20 ms.
+NUMBERS_MAX, TEXTS_MAX = 11 * 4_096, 6 * 4_096
 
 VALUES_MAX, VALUES_PER_ROW_MAX = 1_024, 8  # lists and their items in the CBOR of a body; the writer's rows have 6 texts
 ENTRIES_MAX = 12_288  # for any number of rows; the writer has 2,048 with six texts each
@@ -117,6 +117,10 @@ class Footer:
     """offset, table, sequence, rows, t_first_us, t_last_us"""
     final: bool = False
     """Whether the run ended cleanly with this file, so that none follows."""
+    blocks_end: int = 0
+    """The number of blocks of the run, if it ended with this file; 0: not known. An old final file may not say it."""
+    died: bool = False
+    """Whether a later run of the broker found the file unfinished, because its own run had died."""
 
 
 def encode_header(header: LogHeader) -> bytes:
@@ -265,12 +269,24 @@ def _unfold(rows: dict[str, list[Any]], counts: list[int], steps: list[int]) -> 
     rows["event_sequence"] = columns.wrapped([sequence and sequence + offset for sequence, offset in sequences])
 
 
-def encode_footer(header: LogHeader, blocks: list[tuple[int, BlockHead]], offset: int, *, final: bool = False) -> bytes:
-    """Return footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*: see
-    `Footer`.
+def encode_footer(
+    header: LogHeader,
+    blocks: list[tuple[int, BlockHead]],
+    offset: int,
+    *,
+    final: bool = False,
+    blocks_end: int = 0,
+    died: bool = False,
+) -> bytes:
+    """Return footer block and trailer of a file whose blocks, as (offset, head), end at *offset*. *final*,
+    *blocks_end* and *died*: see `Footer`.
     """
     index = [(at, b.table, b.sequence, b.rows, b.t_first_us, b.t_last_us) for at, b in blocks]
-    mark = {"final": True} if final else {}
+    mark: dict[str, Any] = {"final": True} if final else {}
+    if blocks_end and not blocks:  # otherwise the last block says it
+        mark["blocks_end"] = blocks_end
+    if died:
+        mark["died"] = True
     raw = encode_cbor({"header": header_map(header), "blocks": index, **mark})
     first = min((b.t_first_us for _, b in blocks), default=header.t_us)
     last = max((b.t_last_us for _, b in blocks), default=header.t_us)
@@ -299,4 +315,8 @@ def decode_footer(data: bytes) -> Footer | None:
     if not all(isinstance(entry, list) and len(entry) >= 6 and all(type(n) is int for n in entry) for entry in index):
         return None
     entries = tuple((e[0], e[1], e[2], e[3], e[4], e[5]) for e in index)
-    return Footer(header, entries, final=value.get("final") is True)
+    said, final = value.get("blocks_end"), value.get("final") is True
+    blocks_end = said if final and type(said) is int and said > 0 else 0
+    if final and entries:
+        blocks_end = entries[-1][2] + 1
+    return Footer(header, entries, final, blocks_end, value.get("died") is True)

@@ -107,8 +107,13 @@ def read_segment(data: bytes, *, growing: bool = False) -> LogFile:
 
 def is_final(data: bytes, *, growing: bool = False) -> bool:
     """Return whether the file declares that its run ended cleanly with it. A *growing* one never does."""
-    footer = None if growing else edl.decode_footer(data)
+    footer = footer_of(data, growing=growing)
     return footer is not None and footer.final
+
+
+def footer_of(data: bytes, *, growing: bool = False) -> edl.Footer | None:
+    """Return the footer of a file; None if it is damaged or missing, or if the file is *growing*."""
+    return None if growing else edl.decode_footer(data)
 
 
 def read_header(data: bytes) -> tuple[edl.LogHeader, list[LogCorruption]]:

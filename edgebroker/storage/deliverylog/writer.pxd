@@ -18,26 +18,31 @@ cdef class DeliveryLog:
     cdef long long _sequence, _minute, _minute_start, _minute_end
     cdef Py_ssize_t _facts, _rows_chars, _rows_numbers, _filters_chars
     cdef dict _traces, _filters
+    cdef set _bridges
+    cdef int _origin_of(self, str publisher) except -1
     cdef Digests _digests
     cpdef published(
         self, long long now_us, str publisher, long long first, long long count, str topic, int qos,
-        Py_ssize_t payload_bytes, Py_ssize_t copies, trace=*, event=*
+        Py_ssize_t payload_bytes, Py_ssize_t copies, trace=*, event=*, int origin=*
     )
-    cpdef count_published(self, long long now_us, str publisher, long long first, long long count)
+    cpdef count_published(self, long long now_us, str publisher, long long first, long long count, int origin=*)
     cpdef filtered(
         self, long long now_us, str publisher, long long first, long long count, str topic, int qos, cause,
-        Py_ssize_t payload_bytes, trace=*
+        Py_ssize_t payload_bytes, trace=*, int origin=*
     )
-    cpdef matched(self, long long now_us, str publisher, str subscriber, long long first, long long count, int qos)
+    cpdef matched(
+        self, long long now_us, str publisher, str subscriber, long long first, long long count, int qos, int origin=*
+    )
     @cython.locals(number="long long", numbers="long long")
     cpdef fate(
         self, long long now_us, str publisher, str subscriber, long long first, long long count, str topic,
-        str filter_text, int qos, fate, cause, long long wait_us, Py_ssize_t payload_bytes, trace=*
+        str filter_text, int qos, fate, cause, long long wait_us, Py_ssize_t payload_bytes, trace=*,
+        int origin=*
     )
     @cython.locals(number="long long", numbers="long long")
     cdef _message(
         self, long long now_us, str publisher, long long first, long long count, str topic, int qos, fate, cause,
-        Py_ssize_t payload_bytes, Py_ssize_t copies, trace, event=*
+        Py_ssize_t payload_bytes, Py_ssize_t copies, trace, event, int origin
     )
     @cython.locals(step="long long", start="long long", kept="long long")
     cdef object _recorded(self, long long first, long long count, bint is_whole)

@@ -23,14 +23,15 @@ from edgebroker.log_schema import (
     Cause,
     EventId,
     Fate,
+    Origin,
     Table,
     TraceParent,
 )
 from edgebroker.storage.deliverylog.block_builder import BlockMaking, ColumnsMaking, make_block, make_columns
 from edgebroker.storage.deliverylog.format import DELIVERY_RUNS, ENTRIES_MAX, ROWS_MAX, LogHeader, encode_header
 
-Flow: TypeAlias = tuple[str, str, int, int, int]
-"""publisher, subscriber, QoS, fate, cause"""
+Flow: TypeAlias = tuple[str, str, int, int, int, int]
+"""publisher, subscriber, QoS, fate, cause, origin"""
 
 
 def sum_of_run(first: int, count: int) -> int:
@@ -76,7 +77,10 @@ class Digests:
         """Return an iterator over the rows of `log_schema.DIGEST`, and begin a new minute."""
         totals, self.totals = self.totals, {}
         self.texts_chars = 0
-        return ((minute, *flow, count, total % SUM_MODULUS, xor) for flow, (count, total, xor) in totals.items())
+        return (
+            (minute, *flow[:5], count, total % SUM_MODULUS, xor, flow[5])
+            for flow, (count, total, xor) in totals.items()
+        )
 
 
 # Twice as many rows save 7 % of the bytes and take twice the memory; half as many cost 10 % more bytes.
@@ -95,8 +99,9 @@ FACTS_PER_STEP = 64
 MAKING_MAX = 8
 READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
+BRIDGES_MAX = 1_024  # any client of version 3.1.1 may say that it is one
 TRACE_CHARS = 48
-_PUBLISHED, _MATCHED = int(Fate.PUBLISHED), int(Fate.MATCHED)
+_PUBLISHED, _MATCHED, _BRIDGE = int(Fate.PUBLISHED), int(Fate.MATCHED), int(Origin.BRIDGE)
 _UNTRACED = TraceParent("", "")
 
 
@@ -127,6 +132,7 @@ class DeliveryLog:
         self.block_rows = block_rows
         self.rows_written = 0
         """Rows of all tables in the blocks that are finished or being built."""
+        self._bridges: set[str] = set()
         self._sequence = 0
         self._making: deque[BlockMaking] = deque()
         self._facts = 0  # since the last step
@@ -156,6 +162,13 @@ class DeliveryLog:
         """Return the first bytes of a file begun at *now_us*, when the wall clock shows *unix_us*."""
         return encode_header(LogHeader(self.node, self.boot, self.sample_qos0, now_us, unix_us))
 
+    def set_bridge(self, client: str, *, is_bridge: bool) -> None:
+        """State whether *client*, which has just connected, is a bridge: its messages have the origin BRIDGE."""
+        if not is_bridge:
+            self._bridges.discard(client)
+        elif len(self._bridges) < BRIDGES_MAX:
+            self._bridges.add(client)
+
     def published(
         self,
         now_us: Instant,
@@ -168,15 +181,19 @@ class DeliveryLog:
         copies: int,
         trace: TraceParent | None = None,
         event: EventId = NO_EVENT,
+        origin: int = 0,
     ) -> None:
         """Log accepted messages, with *copies* copies each. *event*: the identity of the first in the overlay."""
+        fate, cause = Fate.PUBLISHED, Cause.NONE
         self._message(
-            now_us, publisher, first, count, topic, qos, Fate.PUBLISHED, Cause.NONE, payload_bytes, copies, trace, event
+            now_us, publisher, first, count, topic, qos, fate, cause, payload_bytes, copies, trace, event, origin
         )
 
-    def count_published(self, now_us: Instant, publisher: str, first: int, count: int) -> None:
+    def count_published(self, now_us: Instant, publisher: str, first: int, count: int, origin: int = 0) -> None:
         """Log accepted messages of QoS 0 with copies that get no rows."""
-        self._count_flow(now_us, (publisher, "", 0, _PUBLISHED, 0), first, count)
+        if self._bridges and not origin:
+            origin = self._origin_of(publisher)
+        self._count_flow(now_us, (publisher, "", 0, _PUBLISHED, 0, origin), first, count)
 
     def filtered(
         self,
@@ -189,13 +206,21 @@ class DeliveryLog:
         cause: int,
         payload_bytes: int,
         trace: TraceParent | None = None,
+        origin: int = 0,
     ) -> None:
         """Log accepted messages without copies."""
-        self._message(now_us, publisher, first, count, topic, qos, Fate.FILTERED, cause, payload_bytes, 0, trace)
+        fate = Fate.FILTERED
+        self._message(
+            now_us, publisher, first, count, topic, qos, fate, cause, payload_bytes, 0, trace, NO_EVENT, origin
+        )
 
-    def matched(self, now_us: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int) -> None:
+    def matched(
+        self, now_us: Instant, publisher: str, subscriber: str, first: int, count: int, qos: int, origin: int = 0
+    ) -> None:
         """Log copies for *subscriber*. *qos* is the copies'."""
-        self._count_flow(now_us, (publisher, subscriber, qos, _MATCHED, 0), first, count)
+        if self._bridges and not origin:
+            origin = self._origin_of(publisher)
+        self._count_flow(now_us, (publisher, subscriber, qos, _MATCHED, 0, origin), first, count)
 
     def fate(
         self,
@@ -212,9 +237,12 @@ class DeliveryLog:
         wait_us: int,
         payload_bytes: int,
         trace: TraceParent | None = None,
+        origin: int = 0,
     ) -> None:
         """Log the final fate of copies. *qos* is the copies', as in `matched`."""
-        self._count_flow(now_us, (publisher, subscriber, qos, fate, cause), first, count)
+        if self._bridges and not origin:
+            origin = self._origin_of(publisher)
+        self._count_flow(now_us, (publisher, subscriber, qos, fate, cause, origin), first, count)
         for number, numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._copies.append(
                 (
@@ -229,6 +257,7 @@ class DeliveryLog:
                     cause,
                     wait_us,
                     payload_bytes,
+                    origin,
                     numbers,
                 )
             )
@@ -306,9 +335,12 @@ class DeliveryLog:
         payload_bytes: int,
         copies: int,
         trace: TraceParent | None,
-        event: EventId = NO_EVENT,
+        event: EventId,
+        origin: int,
     ) -> None:
-        self._count_flow(now_us, (publisher, "", qos, fate, cause), first, count)
+        if self._bridges and not origin:
+            origin = self._origin_of(publisher)
+        self._count_flow(now_us, (publisher, "", qos, fate, cause, origin), first, count)
         publisher_number, sequence = event
         for number, numbers in self._recorded(first, count, qos > 0 or trace is not None):
             self._messages.append(
@@ -324,12 +356,17 @@ class DeliveryLog:
                     copies,
                     publisher_number,
                     sequence and sequence + number - first,
+                    origin,
                     numbers,
                 )
             )
             if trace is not None:
                 self._add_trace(number, trace)
             self._count_row(numbers, len(publisher) + len(topic))
+
+    def _origin_of(self, publisher: str) -> int:
+        """Return the origin of messages that a client publishes."""
+        return _BRIDGE if publisher in self._bridges else 0
 
     def _recorded(self, first: int, count: int, is_whole: bool) -> Sequence[tuple[int, int]]:
         """Return the rows of a run: the first number of each, and how many numbers it stands for.
@@ -450,8 +487,8 @@ def make_delivery(
     number. With a *step*, the columns of `format.DELIVERY_RUNS`.
     """
     m, c = len(messages), len(copies)
-    times, numbers, publishers, topics, qos, fates, causes, sizes, made, origins, sequences, counts = columns_of(
-        messages, 12
+    times, numbers, publishers, topics, qos, fates, causes, sizes, made, eventers, sequences, origins, counts = (
+        columns_of(messages, 13)
     )
     yield
     (
@@ -466,8 +503,9 @@ def make_delivery(
         c_causes,
         waits,
         c_sizes,
+        c_origins,
         c_counts,
-    ) = columns_of(copies, 12)
+    ) = columns_of(copies, 13)
     yield
     numbers += c_numbers
     trace_ids = parent_ids = ("",) * (m + c)
@@ -489,8 +527,9 @@ def make_delivery(
         made + (0,) * c,
         trace_ids,
         parent_ids,
-        origins + (0,) * c,
+        eventers + (0,) * c,
         sequences + (0,) * c,
+        origins + c_origins,
         *((counts + c_counts, (step,) * (m + c)) if step else ()),
     )
 

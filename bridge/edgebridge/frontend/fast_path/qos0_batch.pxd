@@ -18,14 +18,14 @@ cdef class Qos0Batches:
     )
     cpdef deliver(
         self, FanOut plan, bytes block, Py_ssize_t size, Py_ssize_t payload, bint is_v5, str publisher, long long first,
-        now
+        now, int origin=*
     )
     @cython.locals(length=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, first="long long", head=bytes, route=Route)
     cpdef long long deliver_payloads(
         self, FanOut plan, bytes payloads, Py_ssize_t count, str publisher, Py_ssize_t leaving, event, now
     ) except -1
-    @cython.locals(batches=list, last=OutBatch, has_rows=bint, session=Session)
+    @cython.locals(batches=list, last=OutBatch, has_rows=bint, is_next=bint, session=Session)
     cdef _log_batch(
         self, Connection reader, str publisher, long long first, Py_ssize_t count, str topic, str text, now,
-        Py_ssize_t payload_bytes
+        Py_ssize_t payload_bytes, int origin
     )

@@ -9,7 +9,7 @@ from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.fast_path.fan_out import FanOut
 from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, EventId, Fate
+from edgebroker.log_schema import Cause, EventId, Fate, Origin
 from edgebroker.node.ledger import Ledger
 
 
@@ -24,11 +24,20 @@ class Qos0Batches:
         """Packets that lie in one buffer with the one before them."""
 
     def deliver(
-        self, plan: FanOut, block: bytes, size: int, payload: int, is_v5: bool, publisher: str, first: int, now: Instant
+        self,
+        plan: FanOut,
+        block: bytes,
+        size: int,
+        payload: int,
+        is_v5: bool,
+        publisher: str,
+        first: int,
+        now: Instant,
+        origin: int = 0,
     ) -> None:
         """Give the readers of *plan*, which is quick, the packets of *block*; the first has number *first*.
 
-        Each has *size* bytes, with its payload behind *payload* of them.
+        Each has *size* bytes, with its payload behind *payload* of them. origin: see `log_schema.Origin`.
         """
         count = len(block) // size
         v311 = plan.readers_v311
@@ -45,10 +54,10 @@ class Qos0Batches:
             index += 1
             room = reader.out_bytes_max - reader.out_bytes
             if len(data) > room or reader.closing:
-                self._overflow(reader, publisher, plan.topic, text, data, first, count, now, size - payload)
+                self._overflow(reader, publisher, plan.topic, text, data, first, count, now, size - payload, origin)
                 continue
             if self._ledger.log is not None:
-                self._log_batch(reader, publisher, first, count, plan.topic, text, now, size - payload)
+                self._log_batch(reader, publisher, first, count, plan.topic, text, now, size - payload, origin)
             reader.out.append(data)
             reader.out_bytes += len(data)
             reader.out_messages += count
@@ -60,7 +69,8 @@ class Qos0Batches:
     def deliver_payloads(
         self, plan: FanOut, payloads: bytes, count: int, publisher: str, leaving: int, event: EventId, now: Instant
     ) -> int:
-        """Enter *count* messages with equally long *payloads*, one behind the other, into the books, and deliver them.
+        """Enter *count* messages of a peer, whose equally long *payloads* lie one behind the other, into the books, and
+        deliver them.
 
         *leaving*: copies that each has besides, for other gateways. *event*: the identity of the first in the overlay.
         Returns the number of the first.
@@ -68,8 +78,9 @@ class Qos0Batches:
         length = len(payloads) // count
         route = plan.route
         route.count(count)
+        copies = len(plan.readers) + leaving
         first = self._ledger.accept(
-            now, publisher, count, plan.topic, 0, length, len(plan.readers) + leaving, route.nobody, None, event
+            now, publisher, count, plan.topic, 0, length, copies, route.nobody, None, event, Origin.PEER
         )
         if plan.readers:
             head = publish_head(plan.topic.encode(), 0, False, False, b"", length, False)
@@ -80,7 +91,8 @@ class Qos0Batches:
                 pieces.append(head)
                 pieces.append(payloads[at : at + length])
                 at += length
-            self.deliver(plan, b"".join(pieces), len(head) + length, len(head), False, publisher, first, now)
+            data = b"".join(pieces)
+            self.deliver(plan, data, len(head) + length, len(head), False, publisher, first, now, Origin.PEER)
         return first
 
     def _overflow(
@@ -94,6 +106,7 @@ class Qos0Batches:
         count: int,
         now: Instant,
         payload_bytes: int,
+        origin: int,
     ) -> None:
         """A run that does not fit: as many of its messages as do are sent; how it was cut decides nothing."""
         size = len(data) // count
@@ -104,7 +117,7 @@ class Qos0Batches:
             fitting = max(room // size, 0 if reader.out_bytes else 1)  # an empty buffer takes a message of any size
         if fitting:
             if self._ledger.log is not None:
-                self._log_batch(reader, publisher, first, fitting, topic, text, now, payload_bytes)
+                self._log_batch(reader, publisher, first, fitting, topic, text, now, payload_bytes, origin)
             reader.out.append(data[: fitting * size])
             reader.out_bytes += fitting * size
             reader.out_messages += fitting
@@ -113,7 +126,7 @@ class Qos0Batches:
                 reader.is_dirty = True
                 reader.dirty.append(reader)
         if fitting < count:
-            self._drop(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now)
+            self._drop(reader, publisher, first + fitting, count - fitting, topic, text, payload_bytes, now, origin)
 
     def _drop(
         self,
@@ -125,6 +138,7 @@ class Qos0Batches:
         text: str,
         payload_bytes: int,
         now: Instant,
+        origin: int,
     ) -> None:
         """A run of QoS 0 messages found the out-buffer full (P6: a reader that does not read loses QoS 0) or closed."""
         cause = Cause.OFFLINE if reader.closing else Cause.OUT_BUFFER_FULL
@@ -134,10 +148,9 @@ class Qos0Batches:
             session.outbox.count_dropped(cause, count)
         log = self._ledger.log
         if log is not None and session is not None:
-            log.matched(now, publisher, session.client_id, first, count, 0)
-            log.fate(
-                now, publisher, session.client_id, first, count, topic, text, 0, Fate.DROPPED, cause, 0, payload_bytes
-            )
+            client, fate = session.client_id, Fate.DROPPED
+            log.matched(now, publisher, client, first, count, 0, origin)
+            log.fate(now, publisher, client, first, count, topic, text, 0, fate, cause, 0, payload_bytes, None, origin)
 
     def _log_batch(
         self,
@@ -149,20 +162,22 @@ class Qos0Batches:
         text: str,
         now: Instant,
         payload_bytes: int,
+        origin: int,
     ) -> None:
         """Note in the connection the copies that it has to account for once they are written, or lost."""
         has_rows = self._ledger.is_sampled(first, count)
         batches = reader.out_batches
         if not has_rows and batches and not reader.barriers:
             last: OutBatch = batches[-1]
-            if not last.has_rows and last.first + last.count == first and last.publisher == publisher:
+            is_next = last.first + last.count == first and last.origin == origin
+            if is_next and not last.has_rows and last.publisher == publisher:
                 last.count += count
                 return
         if has_rows:
             session = reader.session
             assert session is not None
-            self._ledger.made(now, publisher, session.client_id, first, count, 0)
-        batches.append(OutBatch(publisher, first, count, topic, text, now, payload_bytes, has_rows, None))
+            self._ledger.made(now, publisher, session.client_id, first, count, 0, origin)
+        batches.append(OutBatch(publisher, first, count, topic, text, now, payload_bytes, has_rows, None, origin))
 
 
 def _translated(block: bytes, size: int, topic: bytes, payload: int, from_v5: bool) -> bytes:

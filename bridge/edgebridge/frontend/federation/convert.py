@@ -6,6 +6,7 @@ from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.properties import Carrier, Properties, Property, encode_properties, read_properties
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.log_schema import Origin
 from edgebroker.overlay.messages import Forward
 from edgebroker.publication import Publication
 
@@ -51,7 +52,7 @@ def to_publication(forward: Forward, now: Instant) -> Publication:
     if forward.content_type is not None:
         properties[Property.CONTENT_TYPE] = forward.content_type
     expires = forward.expires_in_ms
-    return Publication(
+    publication = Publication(
         forward.client,
         forward.topic,
         forward.payload,
@@ -64,3 +65,5 @@ def to_publication(forward: Forward, now: Instant) -> Publication:
         content_type=forward.content_type,
         properties_bytes=len(encode_properties(properties)),
     )
+    publication.origin = Origin.PEER
+    return publication

@@ -16,7 +16,7 @@ from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
 from edgebroker.instants import Instant
-from edgebroker.log_schema import EventId
+from edgebroker.log_schema import EventId, Origin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -79,13 +79,14 @@ class FederationFastPath:
         topic: str,
         payload_bytes: int,
         now: Instant,
+        origin: int = 0,
     ) -> None:
         """Tell the delivery log, if there is one, of the copies of a run for *peers*. *first*: its first number."""
         ledger = self._node.ledger
         if ledger.log is not None:
             has_rows = ledger.is_sampled(first, count)
             for peer in peers:
-                batch = OutBatch(publisher, first, count, topic, "", now, payload_bytes, has_rows, None)
+                batch = OutBatch(publisher, first, count, topic, "", now, payload_bytes, has_rows, None, origin)
                 self._peer_copies.open_batch(peer, eid, batch, now)
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
@@ -132,13 +133,22 @@ class FederationFastPath:
         if not is_ours and not sends:
             return True
         publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
+        publication.origin = Origin.PEER
         if is_ours:
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, ledger, now, len(sends), eid)
             self._delivery.deliver_promised(publication, copies, now)
         else:
             publication.number = ledger.accept(
-                now, forward.client, 1, forward.topic, forward.qos, len(forward.payload), len(sends), event=eid
+                now,
+                forward.client,
+                1,
+                forward.topic,
+                forward.qos,
+                len(forward.payload),
+                len(sends),
+                event=eid,
+                origin=Origin.PEER,
             )
         if ledger.log is not None:
             for send in sends:
@@ -162,5 +172,5 @@ class FederationFastPath:
         )
         size = len(first.payload) // series.count
         peers = [send.peer for send in sends]
-        self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now)
+        self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now, Origin.PEER)
         return True

@@ -10,7 +10,7 @@ from edgebridge.frontend.federation.convert import to_publication
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.link_pager import PageAccounts
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, EventId, Fate
+from edgebroker.log_schema import PEER_PREFIX, Cause, EventId, Fate, Origin
 from edgebroker.node.ledger import Ledger
 from edgebroker.overlay.link.class_queue import LinkPage, event_of, events_of, messages_in
 from edgebroker.overlay.messages import EventSeries, Forward, Message
@@ -53,13 +53,21 @@ class PeerCopyLedger(PageAccounts):
     def open_copy(self, peer: str, eid: EventId, publication: Publication, now: Instant) -> None:
         """A copy of *publication*, which is numbered and counted, is for *peer*."""
         if self._ledger.log is not None:
-            self._ledger.made(now, publication.publisher, _subscriber(peer), publication.number, 1, publication.qos)
+            self._ledger.made(
+                now,
+                publication.publisher,
+                _subscriber(peer),
+                publication.number,
+                1,
+                publication.qos,
+                publication.origin,
+            )
             self._open.setdefault((peer, eid), deque()).append(publication)
 
     def open_batch(self, peer: str, eid: EventId, batch: OutBatch, now: Instant) -> None:
         """The copies of *batch*, which is numbered and counted, are for *peer*. *eid*: that of its first event."""
         if batch.has_rows:
-            self._ledger.made(now, batch.publisher, _subscriber(peer), batch.first, batch.count, 0)
+            self._ledger.made(now, batch.publisher, _subscriber(peer), batch.first, batch.count, 0, batch.origin)
         self._open_batches.setdefault((peer, eid[0]), deque()).append(_OpenRun(eid[1], batch))
 
     def delivered(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
@@ -108,7 +116,7 @@ class PeerCopyLedger(PageAccounts):
                 self._ledger.matched -= 1  # it was counted with its page
             elif number:
                 publication = to_publication(event, now)
-                publication.number = number
+                publication.number, publication.origin = number, Origin.RESUMED
                 self.open_copy(peer, event.header.eid, publication, now)
 
     def page_lost(self, peer: str, page: int, count: int) -> None:
@@ -211,4 +219,4 @@ def _count(messages: Iterable[Message]) -> int:
 
 
 def _subscriber(peer: str) -> str:
-    return f"gateway:{peer}"
+    return PEER_PREFIX + peer

@@ -348,6 +348,9 @@ class ConnectHandler:
             if is_bridge and (identity := self._host.gateway_identity()):
                 told.append((BRIDGE_PROPERTY, identity))
             properties[Property.USER_PROPERTY] = told
+        if (log := self._node.ledger.log) is not None:
+            is_ours = connection.listener_context.verdict is not None
+            log.set_bridge(session.client_id, is_bridge=is_ours or connection.dialect.is_bridge)
         session.connection = connection
         self.counters.connected()
         connection.session = session

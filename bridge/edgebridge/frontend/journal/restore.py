@@ -139,7 +139,9 @@ class StateRecovery:
                 self._journal.disconnected(session, now)  # or a gateway that is often off would let no session expire
             for entry in () if ledger.log is None else [*session.inflight, *session.outbox]:
                 publication = entry.publication
-                ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos)
+                ledger.made(
+                    now, publication.publisher, session.client_id, publication.number, 1, entry.qos, publication.origin
+                )
         if self.federation is not None:
             self.federation.check_pages(now)
         self._pager.keep(stored.link_pages())  # of peers that are gone, as what waits for them in the journal
