@@ -213,6 +213,12 @@ def test_a_plugin_that_one_listener_uses(importing: Importer) -> None:
     assert "access" not in settings(importing(lines.replace("plugin_use users\n", "")))
 
 
+def test_a_second_file_shuts_every_listener_that_uses_it(importing: Importer) -> None:
+    first, second = (f"plugin_load {name} {PASSWORDS}\nplugin_opt_password_file /{name}\n" for name in "ab")
+    uses = "listener 1\nplugin_use a\nlistener 2\nplugin_use b\nlistener 3\nplugin_use b\n"
+    assert hosts(importing(first + second + uses))[1:] == [SHUT, SHUT]
+
+
 @pytest.mark.parametrize(
     "line", [f"plugin {PASSWORDS}", "plugin_use users", f"plugin {LIBRARY.format('dynamic_security')}"]
 )

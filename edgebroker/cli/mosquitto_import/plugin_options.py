@@ -102,6 +102,8 @@ def _file_plugin(draft: ImportDraft, one: PluginDraft) -> Iterator[LineVerdict]:
         for listener in one.listeners or [draft.default_listener]:
             finding = _FILES[one.kind](draft, ConfContext(listener), named)
         assert finding is not None
+        if finding.verdict.is_loss:
+            draft.owners.pop(named, None)  # several listeners may use it: all are closed
         yield finding
         yield from (line.needless(f"access.{one.kind} does what the plug-in does") for line in (one.line, *uses))
     for line in options.values():
