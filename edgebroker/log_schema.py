@@ -78,7 +78,7 @@ class Cause(IntEnum):
     """Dropped: it waited on the disk, and its page file could not be read. The operator is told of the damage."""
 
 
-class Origin(IntEnum):
+class MessageOrigin(IntEnum):
     """The place that a message came from. The rows and digests of its copies have the same."""
 
     CLIENT = 0
@@ -161,7 +161,7 @@ DELIVERY = Table(
         Column("parent_id", ColumnType.TEXT),  # as above
         Column("event_publisher", ColumnType.INT),  # PUBLISHED, in a federation: the event's publisher in its header
         Column("event_sequence", ColumnType.INT),  # and its sequence there; 0 and 0 for other messages and other rows
-        Column("origin", ColumnType.INT),  # `Origin` of the message; 0 in older logs
+        Column("origin", ColumnType.INT),  # `MessageOrigin` of the message; 0 in older logs
     ),
 )
 """One row per message (PUBLISHED), per message without copies (FILTERED) and per fate of a copy; QoS 0 may be sampled.
@@ -182,7 +182,7 @@ DIGEST = Table(
         Column("count", ColumnType.INT),
         Column("sum", ColumnType.INT),  # of message numbers, modulo 2**63
         Column("xor", ColumnType.INT),  # of message numbers
-        Column("origin", ColumnType.INT),  # `Origin` of the messages; 0 in older logs
+        Column("origin", ColumnType.INT),  # `MessageOrigin` of the messages; 0 in older logs
     ),
 )
 """All messages, sampled or not: count, sum and xor of the message numbers of one fate of a flow in one minute.

@@ -22,7 +22,7 @@ class Publication:
     which the message expires; `properties` belong to the front end that created it and are forwarded unchanged;
     `properties_bytes` is their size on the wire. `trace` is None unless the publisher wants the message traced.
     `stored` is the message's number in the journal, 0 if it is not there, and `stated` the LSN of the record that
-    states it last. `origin` is `log_schema.Origin`, the place that it came from.
+    states it last. `origin` is `log_schema.MessageOrigin`, the place that it came from.
     """
 
     __slots__ = (

@@ -81,8 +81,6 @@ SIZES: dict[str, str] = {
     "firmware-sim/edgelab/experiment/__init__.py": "the group of the experiments, which imports none of them",
     # handlers and measures: one each, as the folder's list of contents promises
     "bridge/edgebridge/frontend/handlers/ack.py": "four handlers answer with it",
-    "analytics/edgeanalytics/measures/fates.py": "one measure, one file",
-    "analytics/edgeanalytics/measures/latency.py": "one measure, one file",
     "analytics/edgeanalytics/measures/measure.py": "the algebra that all measures share",
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file",
 }
@@ -136,10 +134,8 @@ LATE_WIRING: dict[str, str] = {
 """`file: attribute` -> why a function may be assigned to it after its object was made."""
 
 LONE_MODULES: dict[str, str] = {
-    "analytics/edgeanalytics/measures/audit.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/schemas.py": "the tables as Spark has them, beside how they are read",
     "bridge/edgebridge/frontend/sparkplug_rebirth.py": "a part of the front end; assembly.py constructs all of them",
-    "analytics/edgeanalytics/measures/fates.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/parties.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/stylesheet.py": "CSS, and no Python, of the report",

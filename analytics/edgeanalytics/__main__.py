@@ -11,15 +11,19 @@ import time
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgebroker import __version__
 from edgebroker.errors import EdgebrokerError
 
+if TYPE_CHECKING:
+    from .inventory import Inventory
+
 PRODUCT = f"edgebroker {__version__}"
 INTERRUPTED = 130  # as shells report Ctrl-C; 1 would mean that a loss was found
+ROWS_LARGE = 2_000_000  # from here on the optimising compiler gains more than it costs
 json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on stdout.")
 master_option = click.option(
     "--master", default="local[*]", show_default=True, metavar="URL", help="The Spark master that computes."
@@ -54,15 +58,15 @@ def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
     Exit code: 0 if all is well, 1 if a loss or duplicate was found, 2 if there is nothing to read, Spark fails or the
     page cannot be written, 130 if it was interrupted.
     """
-    from . import ingest
+    from .inventory import take_inventory
 
     began = time.monotonic()
     try:
-        found = ingest.paths(logdir)
         if out is not None:
             check_writable(out)
-        progress(f"{len(found)} files, {sum(map(size_of, found)) / 1e6:.1f} MB in {logdir}")
-        figures = computed(logdir, master)
+        inventory = take_inventory(logdir, progress)
+        progress(f"{len(inventory.wanted)} files, {inventory.bytes / 1e6:.1f} MB in {logdir}")
+        figures = computed(logdir, master, inventory)
     except (EdgebrokerError, OSError) as reason:
         fail(str(reason))
     except KeyboardInterrupt:
@@ -100,15 +104,7 @@ def check_writable(out: Path) -> None:
         raise click.UsageError(f"--out: {out} may not be written")
 
 
-def size_of(path: Path) -> int:
-    """Return the size of *path* in bytes; 0 if it does not exist, because a running broker renames its files."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def computed(logdir: Path, master: str) -> Any:
+def computed(logdir: Path, master: str, inventory: Inventory) -> Any:
     """Compute the figures of *logdir* in a Spark session of this process."""
     from .figures import compute
     from .java import choose
@@ -116,8 +112,8 @@ def computed(logdir: Path, master: str) -> Any:
 
     java = choose(os.environ)
     progress(f"starting Spark on Java {java.version} ({java.source})")
-    with spark_session(java, master) as spark:
-        return compute(spark, logdir, progress)
+    with spark_session(java, master, is_large=inventory.rows > ROWS_LARGE) as spark:
+        return compute(spark, logdir, progress, inventory)
 
 
 def key_lines(summary: Any, out: Path | None) -> list[str]:
@@ -129,10 +125,16 @@ def key_lines(summary: Any, out: Path | None) -> list[str]:
         f"copies     {summary.copies:>12,}   delivered {summary.delivered:,}, dropped {summary.dropped:,},"
         f" expired {summary.expired:,}, queued {summary.queued:,}",
     ]
-    if twice := summary.runs.get("overlapping"):
+    if summary.peers:
+        handed = ", ".join(f"{fate} {count:,}" for fate, count in summary.peers.items() if fate != "matched")
         lines.append(
-            f"overlap    {twice:>12,}   runs have blocks twice, which are counted twice here: remove the copies"
+            f"peers      {summary.peers.get('matched', 0):>12,}   copies for other gateways: {handed or 'open'}"
         )
+    if again := {name: count for name, count in summary.again.items() if count}:
+        told = ", ".join(f"{name} {count:,}" for name, count in again.items())
+        lines.append(f"again      {sum(again.values()):>12,}   messages that are counted elsewhere: {told}")
+    if summary.copied_blocks:
+        lines.append(f"copies of  {summary.copied_blocks:>12,}   blocks are in other files too: each counts once")
     lines += [f"dropped    {count:>12,}   {cause}" for cause, count in summary.dropped_by_cause.items()]
     lines += [
         f"latency           QoS {qos}   " + ", ".join(f"{name} {duration(us)}" for name, us in waits.items())

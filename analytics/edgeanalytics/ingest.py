@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,25 +11,20 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from edgebroker.errors import EdgebrokerError, LogDamaged
+from edgebroker.errors import LogDamaged
 from edgebroker.log_schema import ColumnType, Table
-from edgebroker.storage.deliverylog.reader import LogCorruption, is_final, iter_blocks, read_header
+from edgebroker.storage.deliverylog.reader import LogCorruption, footer_of, iter_blocks, read_header
 
+from .inventory import FILE_BYTES_MAX, Inventory, from_ranges, look_at
 from .schemas import DAMAGE, ORIGIN, READ, SEGMENT, union
 
-SUFFIXES = (".edl", ".edl.part")
-"""The names of log files: closed ones, and those that a broker is still writing or left behind."""
-
-FILE_BYTES_MAX = 256 * 2**20  # a segment has a few MiB; a worker holds a whole file in memory
 FILES_PER_CORE = 4  # tasks per core, so that a large file does not keep one core busy while the other is idle
+BATCH_ROWS = 50_000  # a batch of each block alone costs 30 ms per small file
+RENAMED_MAX = 16  # files that are looked through for one that was renamed, the newest first
 
 ARROW_TYPES = {ColumnType.INT: pa.int64(), ColumnType.TEXT: pa.string()}
 
 Columns = dict[str, list[Any]]
-
-
-class NothingToRead(EdgebrokerError):
-    """There is no delivery log in the folder, or part of the folder cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,52 +51,13 @@ class Part:
     columns: Columns
 
 
-def paths(folder: Path) -> list[Path]:
-    """Return the log files below *folder*, sorted: closed ones, and those that a broker is still writing or left
-    behind.
-
-    Raises NothingToRead if there are none, or if a subfolder cannot be listed for lack of rights.
-    """
-    if not folder.is_dir():
-        raise NothingToRead(f"{folder} is no directory; give the directory that `edgebroker run --log-dir` writes to")
-    try:
-        found = sorted(path for path in files(folder) if path.name.endswith(SUFFIXES) and path.is_file())
-    except OSError as reason:
-        raise NothingToRead(f"{reason.filename or folder} cannot be read: {reason.strerror}") from reason
-    if not found:
-        raise NothingToRead(f"{folder} has no delivery log (*.edl); a broker run with `--log-dir` writes them")
-    return found
-
-
-def files(folder: Path) -> Iterator[Path]:
-    """Yield every file below *folder*, also in linked directories, each once.
-
-    Raises OSError for a folder that cannot be listed: if it were skipped, its losses would not be reported.
-    """
-
-    def failed(error: OSError) -> None:
-        if Path(error.filename or "").name != "lost+found":  # it belongs to root and exists on every ext4 card
-            raise error
-
-    seen = set()
-    for inside, below, names in os.walk(folder, onerror=failed, followlinks=True):
-        real = os.path.realpath(inside)
-        if real in seen:
-            below.clear()
-            continue
-        seen.add(real)
-        yield from (Path(inside, name) for name in names)
-
-
-def read(spark: SparkSession, folder: Path) -> Tables:
-    """Read the logs below *folder*. Damaged files contribute their intact blocks, and rows of `damage`."""
-    root = folder.resolve()
-    found = [(path.as_posix(), path.relative_to(root).as_posix()) for path in paths(root)]
+def read(spark: SparkSession, inventory: Inventory) -> Tables:
+    """Read the blocks of *inventory*. Damaged files contribute their intact blocks, and rows of `damage`."""
     # Spark's own file source is not used: it silently skips names that begin with "_", and a log that is skipped looks
     # like a log without losses.
-    # read is a log without losses.
-    tasks = min(len(found), FILES_PER_CORE * spark.sparkContext.defaultParallelism)
-    files = spark.createDataFrame(found, "path string, file string").repartition(tasks)
+    wanted = [(file.path, file.file, file.boot, file.blocks) for file in inventory.wanted]
+    tasks = min(len(wanted), FILES_PER_CORE * spark.sparkContext.defaultParallelism)
+    files = spark.createDataFrame(wanted, "path string, file string, boot string, blocks string").repartition(tasks)
     # All measures use these rows, and decoding them is the most expensive step: cache them.
     return split(files.mapInArrow(decoded, union()).persist(StorageLevel.MEMORY_AND_DISK))
 
@@ -120,27 +75,50 @@ def split(rows: DataFrame) -> Tables:
 
 
 def decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decode batches of (path, file) into rows of `schemas.union`. Runs in Spark's workers."""
+    """Decode batches of (path, file, boot, blocks) into rows of `schemas.union`. Runs in Spark's workers."""
+    gathered = {table.name: RowBatch(table) for table in READ}
     for batch in batches:
-        for path, file in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            yield from map(arrow, parts(file, content(Path(path))))
+        for path, file, boot, blocks in zip(*(batch.column(at).to_pylist() for at in range(4)), strict=True):
+            for part in parts(file, content(Path(path), boot), from_ranges(blocks)):
+                rows = gathered[part.table.name]
+                rows.add(part)
+                if rows.count >= BATCH_ROWS:
+                    yield rows.take()
+    yield from (rows.take() for rows in gathered.values() if rows.count)
 
 
-def content(path: Path) -> bytes | str:
-    """Return the bytes of a file, or the reason why it cannot be read, such as a rename by a running broker."""
+def content(path: Path, boot: str = "") -> bytes | str:
+    """Return the bytes of a file, or the reason why it cannot be read.
+
+    A `.part` of the run *boot* that its broker has finished meanwhile is found under its new name.
+    """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             return f"larger than {FILE_BYTES_MAX // 2**20} MiB: no delivery log"
         return path.read_bytes()
+    except FileNotFoundError as reason:
+        renamed = renamed_from(path, boot) if path.name.endswith(".part") else None
+        return f"cannot be read: {reason.strerror}" if renamed is None else renamed.read_bytes()
     except OSError as reason:
         return f"cannot be read: {reason.strerror}"
 
 
-def parts(file: str, read: bytes | str) -> Iterator[Part]:
+def renamed_from(part: Path, boot: str) -> Path | None:
+    """Return the newest closed file of the run *boot* in the folder of *part*, which exists no longer."""
+    closed = sorted(part.parent.glob("*.edl"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    for path in closed[:RENAMED_MAX]:
+        found = look_at(path, path.name)
+        if found is not None and found.run[1] == boot:
+            return path
+    return None
+
+
+def parts(file: str, read: bytes | str, wanted: set[int] | None = None) -> Iterator[Part]:
     """Yield the contents of one file: its blocks, then its damage, then the row about the file itself. No damage is
     dropped.
 
-    file: the path below the log directory. read: the return value of `content`.
+    file: the path below the log directory. read: the return value of `content`. wanted: the numbers of the blocks to
+    read; None for all.
     """
     data = read if isinstance(read, bytes) else b""
     try:
@@ -151,15 +129,20 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
         header, damage = None, [LogCorruption(-1, 0, str(reason))]
     origin = ("", "", file, 0) if header is None else (header.node, header.boot, file, header.sample_qos0)
     growing = file.endswith(".part")
-    records, sequences = 0, []
+    began = (0, 0) if header is None else (header.t_us, header.unix_us)
+    records, counted, last_us, sequences = 0, 0, began[0], []
     for item in iter_blocks(data, growing=growing) if header is not None else ():
         if isinstance(item, LogCorruption):
             damage.append(item)
             continue
         sequences.append(item.head.sequence)
+        if wanted is not None and item.head.sequence not in wanted:
+            continue
+        counted += 1
         table = next((table for table in READ if table.name == item.table), None)
         if table is not None:  # otherwise it is a table of a later version
             records += item.head.rows
+            last_us = max(last_us, item.head.t_first_us)
             yield Part(table, origin, item.columns)
     if damage:
         yield Part(
@@ -168,11 +151,14 @@ def parts(file: str, read: bytes | str) -> Iterator[Part]:
     # The reader reports only a missing footer at the very end of the file.
     damages = sum(1 for item in damage if header is None or item.offset < len(data))
     unclosed = growing or damages < len(damage)
-    began = (0, 0) if header is None else (header.t_us, header.unix_us)
     ends = (sequences[0], sequences[-1]) if sequences else (0, -1)
-    final = is_final(data, growing=growing)
-    facts = (int(unclosed), int(final), damages, *began, len(data), records, len(sequences), *ends)
-    yield Part(SEGMENT, origin, on_end([facts], SEGMENT))
+    footer = footer_of(data, growing=growing)
+    final, died, blocks_end = False, False, ends[1] + 1
+    if footer is not None:
+        final, died = footer.final, footer.died
+        blocks_end = max(blocks_end, footer.blocks_end, *(entry[2] + 1 for entry in footer.blocks[-1:]))
+    facts = (int(unclosed), int(final), int(died), damages, *began, last_us, len(data), records)
+    yield Part(SEGMENT, origin, on_end([(*facts, len(sequences), counted, *ends, blocks_end)], SEGMENT))
 
 
 def on_end(rows: list[tuple[Any, ...]], table: Table) -> Columns:
@@ -185,19 +171,36 @@ def known(count: int | None) -> int:
     return -1 if count is None else count
 
 
-def arrow(part: Part) -> pa.RecordBatch:
-    """Return *part* as rows of `schemas.union`."""
-    rows = len(part.columns[part.table.columns[0].name])
-    arrays: list[pa.Array] = [
-        pa.array([value] * rows, ARROW_TYPES[column.type]) for column, value in zip(ORIGIN, part.origin, strict=True)
-    ]
-    for table in READ:
-        fields = [pa.field(column.name, ARROW_TYPES[column.type], nullable=False) for column in table.columns]
-        if table is part.table:
-            columns = [pa.array(part.columns[column.name], ARROW_TYPES[column.type]) for column in table.columns]
-            arrays.append(pa.StructArray.from_arrays(columns, fields=fields))
-        else:
-            arrays.append(pa.nulls(rows, pa.struct(fields)))
-    return pa.RecordBatch.from_arrays(
-        arrays, names=[*(column.name for column in ORIGIN), *(table.name for table in READ)]
-    )
+class RowBatch:
+    """Rows of one table, of any number of blocks and files, until they become a batch."""
+
+    def __init__(self, table: Table) -> None:
+        self.count = 0
+        self._table = table
+        self._origins: list[list[Any]] = [[] for _ in ORIGIN]
+        self._columns: list[list[Any]] = [[] for _ in table.columns]
+
+    def add(self, part: Part) -> None:
+        """Add the rows of *part*."""
+        added = len(part.columns[self._table.columns[0].name])
+        self.count += added
+        for values, value in zip(self._origins, part.origin, strict=True):
+            values += [value] * added
+        for column, values in zip(self._table.columns, self._columns, strict=True):
+            values += part.columns[column.name]
+
+    def take(self) -> pa.RecordBatch:
+        """Return the rows as rows of `schemas.union`, and begin anew."""
+        arrays: list[pa.Array] = [
+            pa.array(values, ARROW_TYPES[column.type]) for column, values in zip(ORIGIN, self._origins, strict=True)
+        ]
+        for table in READ:
+            fields = [pa.field(column.name, ARROW_TYPES[column.type], nullable=False) for column in table.columns]
+            if table is self._table:
+                columns = [pa.array(values, field.type) for values, field in zip(self._columns, fields, strict=True)]
+                arrays.append(pa.StructArray.from_arrays(columns, fields=fields))
+            else:
+                arrays.append(pa.nulls(self.count, pa.struct(fields)))
+        names = [*(column.name for column in ORIGIN), *(table.name for table in READ)]
+        self.count, self._origins, self._columns = 0, [[] for _ in ORIGIN], [[] for _ in self._table.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -48,8 +48,8 @@ def render(figures: Figures, summary: Summary, source: str, product: str) -> str
         selectivity_section(figures["selectivity"]),
         audit_section(figures),
         parties_section(figures),
-        damage_section(figures["damage"]),
-        files_section(figures["segments"]),
+        damage_section(figures["damage"], summary.damages),
+        files_section(figures["segments"], summary.files),
     )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -250,6 +250,11 @@ def omitted(rows: int, shown: int) -> str:
     return f'<p class="soft">and {more} others; --json has up to {ROWS_MAX:,}.</p>'
 
 
+def unlisted(total: int, listed: int, noun: str) -> str:
+    """Return a note on the rows of a table that was cut, empty if it was not."""
+    return f'<p class="soft">{total - listed:,} more {noun} are counted and not listed.</p>' if total > listed else ""
+
+
 def audit_section(figures: Figures) -> str:
     """Show the runs, and their findings."""
     columns = [
@@ -273,7 +278,8 @@ def audit_section(figures: Figures) -> str:
     ]
     # A file without a readable header, or that is no log at all, belongs to no run.
     runs = [row if row["node"] or row["boot"] else row | {"node": "(not known)"} for row in figures["audit"]]
-    content = [table("Runs of brokers", runs, columns, kinds)]
+    every = sum(row["runs"] for row in figures["states"])
+    content = [table("Runs of brokers, losers first", runs, columns, kinds), unlisted(every, len(runs), "runs")]
     if figures["messages"]:
         caption = "Messages whose rows do not add up: the first 20 of every finding, and the total"
         content.append(table(caption, figures["messages"], headed(FINDING_COLUMNS)))
@@ -282,7 +288,7 @@ def audit_section(figures: Figures) -> str:
         content.append(table(caption, figures["flows"], headed(FLOW_COLUMNS)))
     about = (
         "Of every copy made, one end is expected. Only complete runs are judged; in an open run the broker is still"
-        " at work or died, in an incomplete one blocks are missing or damaged."
+        " at work, a died one lacks its last records, and in an incomplete one blocks are missing or damaged."
     )
     return section("Audit", about, *content)
 
@@ -301,7 +307,7 @@ def parties_section(figures: Figures) -> str:
     return section("Clients", "Counted by the audit digests.", *content) if content else ""
 
 
-def damage_section(rows: Sequence[Row]) -> str:
+def damage_section(rows: Sequence[Row], damages: int) -> str:
     """Show the damage that was found in the files."""
     if not rows:
         return ""
@@ -315,10 +321,11 @@ def damage_section(rows: Sequence[Row]) -> str:
         ("table", "of table"),
     ]
     about = "Everything else in these files was read; what was lost here is not counted anywhere."
-    return section("Damaged files", about, table("Damage", shown, columns))
+    more = unlisted(damages, len(rows), "places")
+    return section("Damaged files", about, table("Damage", shown, columns), more)
 
 
-def files_section(rows: Sequence[Row]) -> str:
+def files_section(rows: Sequence[Row], files: int) -> str:
     """Show the files that were read."""
     shown = [row | {"ended": "no" if row["unclosed"] else "with the run" if row["final"] else "yes"} for row in rows]
     columns = [
@@ -330,4 +337,5 @@ def files_section(rows: Sequence[Row]) -> str:
         ("sample_qos0", "QoS 0 sample: 1 in"),
         ("ended", "closed"),
     ]
-    return f"<section><details><summary>What was read</summary>{table('Files', shown, columns)}</details></section>"
+    listed = table("Files", shown, columns) + unlisted(files, len(rows), "files")
+    return f"<section><details><summary>What was read</summary>{listed}</details></section>"

@@ -11,15 +11,19 @@ SEGMENT = Table(
     (
         Column("unclosed", ColumnType.INT),  # 1: not ended by a footer: still written, or its broker died
         Column("final", ColumnType.INT),  # 1: its run ended cleanly with this file
+        Column("died", ColumnType.INT),  # 1: the next start of its broker found it unfinished
         Column("damages", ColumnType.INT),  # rows of `damage` but for the missing footer
         Column("t_us", ColumnType.INT),  # monotonic instant at which the file was begun
         Column("unix_us", ColumnType.INT),  # the wall clock at that instant
+        Column("t_last_us", ColumnType.INT),  # monotonic instant of its last row; `t_us` if there are none
         Column("bytes", ColumnType.INT),
-        Column("records", ColumnType.INT),
+        Column("records", ColumnType.INT),  # in the blocks that are counted
         Column("blocks", ColumnType.INT),  # intact blocks
+        Column("counted", ColumnType.INT),  # of them, those that are not counted with another file
         # sequence numbers over all files of a run; 0 and -1 if there are no blocks
         Column("first_block", ColumnType.INT),
         Column("last_block", ColumnType.INT),
+        Column("blocks_end", ColumnType.INT),  # blocks of the run up to this file's end, as far as the file knows
     ),
 )
 """One row per file."""

@@ -28,10 +28,11 @@ p { margin: 0; }
 .verdict.good { color: var(--good); background: var(--good-back); border-color: var(--good); }
 .verdict.bad { color: var(--bad); background: var(--bad-back); border-color: var(--bad); }
 .verdict.care { color: var(--care); background: var(--care-back); border-color: var(--care); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(116px, 1fr)); gap: 12px; margin: 0 0 16px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 150px), 1fr)); gap: 12px;
+  margin: 0 0 16px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 12px 14px; }
 .tile dt { color: var(--soft); font-size: 13px; }
-.tile dd { margin: 0; font-size: 22px; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tile dd { margin: 0; font-size: 20px; font-weight: 650; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 18px 20px;
   margin-bottom: 16px; }
 section > p.soft { margin-bottom: 12px; font-size: 14px; }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edgebroker.instants import Instant
-from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, Origin, TraceParent
+from edgebroker.log_schema import NO_EVENT, Cause, EventId, Fate, MessageOrigin, TraceParent
 from edgebroker.publication import Publication
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Ledger:
     ) -> int:
         """Number a run of *count* messages with *copies* copies each, or *no_copies_cause*; return the first number.
 
-        event: the identity of the first in the overlay. origin: `Origin`.
+        event: the identity of the first in the overlay. origin: `MessageOrigin`.
         """
         first = self.published + 1
         self.published += count
@@ -110,7 +110,7 @@ class Ledger:
         """Account for a message that was restored from the journal, with *copies* open copies, as a message of this
         boot.
         """
-        publication.origin = Origin.RESUMED
+        publication.origin = MessageOrigin.RESUMED
         publication.number = self.accept(
             now,
             publication.publisher,
@@ -121,7 +121,7 @@ class Ledger:
             copies,
             trace=publication.trace,
             event=event,
-            origin=Origin.RESUMED,
+            origin=MessageOrigin.RESUMED,
         )
 
     def made(

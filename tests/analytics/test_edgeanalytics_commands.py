@@ -29,9 +29,9 @@ from tests.support import plain_figures as reference
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command, with the plain reference for Spark: they are equal, and this one is quick."""
-    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_, **_options: nullcontext())
     monkeypatch.setattr(
-        "edgeanalytics.figures.compute", lambda _spark, folder, _progress: reference.figures(reference.read(folder))
+        "edgeanalytics.figures.compute", lambda _spark, folder, *_: reference.figures(reference.read(folder))
     )
 
     def call(*arguments: object) -> Result:

@@ -69,7 +69,7 @@ def expected(logs: Logs) -> figures.Figures:
 def test_every_table_is_exactly_that_of_the_reference(
     table: str, computed: figures.Figures, expected: figures.Figures
 ) -> None:
-    assert computed[table] == expected[table]
+    assert computed[table] == expected[table]  # the reference cuts nothing, and no table here has 1,000 rows
     assert computed[table]
 
 
@@ -82,7 +82,7 @@ def test_every_run_is_judged_by_how_much_of_it_was_read(computed: figures.Figure
         ("mill", "b1"): "open",
         ("mill", "b2"): "incomplete",
         ("mill", "b3"): "incomplete",
-        ("mill", "b4"): "overlapping",
+        ("mill", "b4"): "complete",
     }
 
 
@@ -141,7 +141,7 @@ def test_the_command_reports_the_fates_that_happened_also_of_an_oddly_named_node
 ) -> None:
     known = truth()
     gateway(tmp_path, "_100 % <odd>", "b", known, random.Random(7), loss=0.01, duplication=0.01).run(200)
-    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_, **_options: nullcontext(spark))
     done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 1, done.output
     rows = json.loads(done.stdout)["tables"]["fates"]

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from edgeanalytics import ingest
+from edgeanalytics.inventory import take_inventory
 from edgeanalytics.measures.fates import FATES
 from edgeanalytics.measures.flows import FLOWS
 from edgeanalytics.measures.latency import LATENCY
@@ -19,7 +20,7 @@ from edgeanalytics.measures.messages import MESSAGES
 from edgeanalytics.measures.parties import PUBLISHERS, SUBSCRIBERS
 from edgeanalytics.measures.runs import RUNS
 from edgeanalytics.measures.selectivity import SELECTIVITY
-from edgeanalytics.measures.throughput import throughput, width_for
+from edgeanalytics.measures.throughput import clocks, throughput, width_for
 from edgebroker.log_schema import DIGEST, SUM_MODULUS, Fate
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -31,7 +32,7 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory, gateway: Any, t
     known = truth()
     for node in ("a", "b"):
         gateway(folder, node, "1", known, random.Random(9), loss=0.02, duplication=0.02).run(200, files=2)
-    return ingest.read(spark, folder)
+    return ingest.read(spark, take_inventory(folder))
 
 
 def test_there_are_two_parts_worth_merging(tables: ingest.Tables) -> None:
@@ -50,8 +51,7 @@ def test_merged_states_are_the_state_of_the_whole(measure: Measure, tables: inge
 
 
 def test_throughput_adds_up_too(tables: ingest.Tables) -> None:
-    runs = RUNS.compute(tables)
-    measure = throughput(runs, 5, sampled=False)
+    measure = throughput(clocks(tables), 5, sampled=False)
     merged = measure.merge(*(measure.state(part) for part in halves(tables)))
     assert rows(merged) == rows(measure.state(tables)) != []
 
@@ -80,7 +80,7 @@ def test_sums_of_message_numbers_wrap_as_the_broker_wraps_them(spark: Any, table
         (0, "p", "s", 1, int(Fate.MATCHED), 0, 1, 7, 7),
         (1, "p", "s", 1, int(Fate.DELIVERED), 0, 2, 2 * high % SUM_MODULUS, 0),
     ]
-    data = [("n", "b", "f", 1, *digest) for digest in digests]
+    data = [("n", "b", "f", 1, *digest, 0) for digest in digests]
     frame = spark.createDataFrame(data, ["node", "boot", "file", "sample_qos0", *names])
     (flow,) = FLOWS.compute(replace(tables, digest=frame)).collect()
     assert (flow["made"], flow["ended"], flow["lost"], flow["duplicated"], flow["message"]) == (3, 2, 1, 0, 7)

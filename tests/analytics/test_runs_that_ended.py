@@ -18,7 +18,7 @@ from tests.support import plain_figures as reference
 
 UNIX_US = 1_760_000_000_000_000
 JUDGEMENTS = {
-    "died": ("open", 0, 1),
+    "died": ("died", 0, 1),
     "running": ("open", 0, 1),
     "ended": ("complete", 0, 0),
     "forgot": ("complete", 1, 0),
@@ -30,7 +30,7 @@ class Broker:
     """A broker's log, through the log directory that a gateway uses."""
 
     def __init__(self, folder: Path, boot: str, segment_bytes_max: int = LOG_SEGMENT_BYTES_MAX) -> None:
-        self.log = DeliveryLog("gw", boot)
+        self.log = DeliveryLog(f"gateway of {boot}", boot)  # none of them is the next run of another
         self.dir = DeliveryLogDirectory(
             folder / boot, self.log.header, lambda _: None, segment_bytes_max=segment_bytes_max
         )

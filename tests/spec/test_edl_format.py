@@ -12,7 +12,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from edgebroker.log_schema import TABLES, Cause, Column, ColumnType, Fate, Origin, TraceParent
+from edgebroker.log_schema import TABLES, Cause, Column, ColumnType, Fate, TraceParent
+from edgebroker.log_schema import MessageOrigin as Origin
 from edgebroker.storage.deliverylog import columns
 from edgebroker.storage.deliverylog.format import (
     FOOTER,
@@ -85,10 +86,34 @@ def written() -> bytes:
     log.published(5_000_100, "probe", 300, 2, "a/b", 1, 31, 1, origin=Origin.WILL)
     log.matched(5_000_100, "probe", "view", 300, 2, 1, Origin.WILL)
     log.fate(
-        5_001_400, "probe", "view", 300, 1, "a/b", "a/#", 1, Fate.DELIVERED, Cause.NONE, 1_300, 31, origin=Origin.WILL
+        5_001_400,
+        "probe",
+        "view",
+        300,
+        1,
+        "a/b",
+        "a/#",
+        1,
+        Fate.DELIVERED,
+        Cause.NONE,
+        1_300,
+        31,
+        origin=Origin.WILL,
     )
     log.fate(
-        5_002_000, "probe", "view", 301, 1, "a/b", "a/#", 1, Fate.DROPPED, Cause.REFUSED, 1_900, 31, origin=Origin.WILL
+        5_002_000,
+        "probe",
+        "view",
+        301,
+        1,
+        "a/b",
+        "a/#",
+        1,
+        Fate.DROPPED,
+        Cause.REFUSED,
+        1_900,
+        31,
+        origin=Origin.WILL,
     )
     log.filtered(5_002_500, "probe", 302, 1, "c", 0, Cause.NO_SUBSCRIBER, 8)
     log.published(5_003_000, "probe", 303, 1, "a/b", 0, 31, 1, TRACE, event=EVENT)

@@ -9,7 +9,8 @@ from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Packet, Publish, Subscribe, SubscriptionOption, Will
-from edgebroker.log_schema import Fate, Origin
+from edgebroker.log_schema import Fate
+from edgebroker.log_schema import MessageOrigin as Origin
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.node import Node
 from edgebroker.publication import Publication
@@ -93,4 +94,7 @@ def test_series_of_a_bridge_and_of_a_client_stay_apart_where_qos_0_gets_no_rows(
     ledger.end_run(2)
     segment = read_segment(log.header(0, 0) + b"".join(log.take(4, closing=True)), growing=True)
     digests = segment.tables["digest"]
-    assert dict(zip(digests["origin"], digests["count"], strict=True)) == {Origin.CLIENT: 10, Origin.PEER: 5}
+    assert dict(zip(digests["origin"], digests["count"], strict=True)) == {
+        Origin.CLIENT: 10,
+        Origin.PEER: 5,
+    }

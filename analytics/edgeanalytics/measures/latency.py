@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from edgebroker.log_schema import Fate
 
 from ..ingest import Tables
+from .fates import to_peer
 from .measure import Measure
 
 PERCENTILES = (50, 90, 99)
@@ -21,8 +22,8 @@ STEPS_US = tuple(step * 10**power for power in range(9) for step in (1, 2, 5))
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Return every delivered copy that has a row."""
-    delivered = tables.delivery.where(F.col("fate") == int(Fate.DELIVERED))
+    """Return every copy that has a row and was delivered to a client; a peer gateway's log says when it delivered."""
+    delivered = tables.delivery.where((F.col("fate") == int(Fate.DELIVERED)) & ~to_peer())
     return delivered.select("qos", "wait_us", F.lit(1).cast("bigint").alias("count"))
 
 

@@ -2,8 +2,9 @@
 
 The row of an accepted message holds the number of copies made; the message was filtered if and only if there are none.
 A copy is identified by its subscriber and its subscription: a client may have one copy through a shared subscription
-and one of its own. A copy that is handed over to another member of its group has not ended. Where rows of QoS 0 are
-sampled, missing rows are judged only for the message numbers that the sample includes.
+and one of its own. A copy that is handed over to another member of its group has not ended. One that waits has ended as
+long as no other end follows: it may wait on the disk and be read again. Where rows of QoS 0 are sampled, missing rows
+are judged only for the message numbers that the sample includes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ DUPLICATE = "duplicate"
 """Copies that ended more than once: delivered twice, or dropped and yet delivered."""
 SPURIOUS = "spurious"
 """Ends of copies that were never made."""
+LAST_ENDS = [int(fate) for fate in ENDS if fate is not Fate.QUEUED]
 
 
 def facts(tables: Tables) -> DataFrame:
@@ -43,9 +45,8 @@ def facts(tables: Tables) -> DataFrame:
         one_if(F.col("fate") == int(Fate.PUBLISHED)).alias("published"),
         one_if(F.col("fate") == int(Fate.FILTERED)).alias("filtered"),
         "copies",
-        one_if(F.col("fate").isin([int(fate) for fate in ENDS]) & (F.col("cause") != int(Cause.HANDED_OVER))).alias(
-            "ends"
-        ),
+        one_if(F.col("fate").isin(LAST_ENDS) & (F.col("cause") != int(Cause.HANDED_OVER))).alias("ends"),
+        one_if(F.col("fate") == int(Fate.QUEUED)).alias("queued"),
     )
 
 
@@ -64,7 +65,7 @@ def finish(state: DataFrame) -> DataFrame:
         F.sum("published").alias("published"),
         F.sum("filtered").alias("filtered"),
         F.sum("copies").alias("copies"),
-        F.sum(one_if(F.col("ends") > 0)).alias("ended"),
+        F.sum(one_if((F.col("ends") > 0) | (F.col("queued") > 0))).alias("ended"),
         F.sum(F.when(twice, F.col("ends") - 1).otherwise(0)).alias("repeats"),
         F.array_join(F.sort_array(F.collect_list(F.when(twice, F.col("subscriber")))), ", ").alias("subscribers"),
     )
@@ -106,6 +107,7 @@ MESSAGES = Measure(
         "filtered": F.sum,
         "copies": F.sum,
         "ends": F.sum,
+        "queued": F.sum,
     },
     facts=facts,
     finish=finish,

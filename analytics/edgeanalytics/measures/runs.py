@@ -1,10 +1,8 @@
-"""Runs: how completely each broker's run was read, whether it can be judged, and the offset of its clock to
-Unix time.
-"""
+"""Runs: how completely each broker's run was read, and whether it can be judged."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..ingest import Tables
@@ -13,16 +11,17 @@ from .measure import Measure
 COMPLETE = "complete"
 """The run ended cleanly and all of its blocks were read: differences are loss or duplicates."""
 OPEN = "open"
-"""No file is final: the broker is still running, or crashed. Missing records may yet be written, or never were."""
+"""No file is final: the broker is still running, or died and was not started again."""
+DIED = "died"
+"""The broker died, as its next start or its next run shows. Its last records were never written."""
 INCOMPLETE = "incomplete"
 """Blocks are damaged or missing: their records are unknown."""
-OVERLAPPING = "overlapping"
-"""Blocks occur twice, for instance in a copy of a file: nothing can be counted."""
 
 
 def facts(tables: Tables) -> DataFrame:
-    """Return the rows of files, and the readings of the wall clock at monotonic instants."""
-    files = tables.segment.select(
+    """Return the row of every file."""
+    offset = F.col("unix_us") - F.col("t_us")
+    return tables.segment.select(
         "node",
         "boot",
         "sample_qos0",
@@ -30,32 +29,38 @@ def facts(tables: Tables) -> DataFrame:
         "bytes",
         "records",
         "final",
-        "damages",
-        "blocks",
-        (F.col("last_block") + 1).alias("blocks_end"),
-        reading(),
+        "died",
+        # A damaged copy of which nothing is needed does no harm.
+        F.when((F.col("counted") > 0) | (F.col("blocks") == 0), F.col("damages")).otherwise(0).alias("damages"),
+        "counted",
+        "blocks_end",
+        "t_us",
+        "t_last_us",
+        F.struct(F.col("t_us").alias("at_us"), offset.alias("ahead_us")).alias("clock"),
     )
-    nothing = [F.lit(0).cast("bigint").alias(name) for name in files.columns[3:-1]]
-    anchors = tables.anchor.select("node", "boot", "sample_qos0", *nothing, reading())
-    return files.unionByName(anchors)
-
-
-def reading() -> Column:
-    """Return the monotonic instant of a reading, and the offset of Unix time to it."""
-    return F.struct(F.col("t_us"), (F.col("unix_us") - F.col("t_us")).alias("ahead_us")).alias("clock")
 
 
 def finish(state: DataFrame) -> DataFrame:
-    """Return one row per run. The last reading of the clock is used: a gateway's clock is usually corrected
-    over time.
+    """Return one row per run.
+
+    `began_us` and `ended_us` are in Unix time by the clock that the last file states: it may have been corrected.
     """
-    verdict = (
-        F.when(F.col("blocks") > F.col("blocks_end"), OVERLAPPING)
-        .when((F.col("damages") > 0) | (F.col("blocks") < F.col("blocks_end")), INCOMPLETE)
-        .when(F.col("final") == 0, OPEN)
-        .otherwise(COMPLETE)
+    placed = state.withColumn("began_us", F.col("t_us") + F.col("clock.ahead_us")).withColumn(
+        "ended_us", F.col("t_last_us") + F.col("clock.ahead_us")
     )
-    return state.select(
+    later = Window.partitionBy("node").orderBy("began_us", "boot")
+    placed = placed.withColumn("next_us", F.lead("began_us").over(later))
+    missing = F.col("counted") < F.col("blocks_end")
+    has_final = F.col("final") > 0
+    is_known = (F.col("node") != "") | (F.col("boot") != "")
+    has_died = (F.col("died") > 0) | (F.col("next_us") >= F.col("ended_us"))
+    verdict = (
+        F.when(~is_known | missing | (~has_final & (F.col("damages") > 0)), INCOMPLETE)
+        .when(has_final, COMPLETE)
+        .when(has_died, DIED)
+        .otherwise(OPEN)
+    )
+    return placed.select(
         "node",
         "boot",
         verdict.alias("state"),
@@ -64,9 +69,15 @@ def finish(state: DataFrame) -> DataFrame:
         "bytes",
         "records",
         "damages",
-        F.greatest(F.col("blocks_end") - F.col("blocks"), F.lit(0)).alias("blocks_missing"),
-        F.col("clock.ahead_us").alias("ahead_us"),
+        F.greatest(F.col("blocks_end") - F.col("counted"), F.lit(0).cast("bigint")).alias("blocks_missing"),
+        "began_us",
+        "ended_us",
     )
+
+
+def is_unjudged() -> Column:
+    """Return whether a run's missing copies are not called lost."""
+    return F.col("state") != COMPLETE
 
 
 RUNS = Measure(
@@ -78,9 +89,12 @@ RUNS = Measure(
         "bytes": F.sum,
         "records": F.sum,
         "final": F.max,
+        "died": F.max,
         "damages": F.sum,
-        "blocks": F.sum,
+        "counted": F.sum,
         "blocks_end": F.max,
+        "t_us": F.min,
+        "t_last_us": F.max,
         "clock": F.max,
     },
     facts=facts,

@@ -23,7 +23,7 @@ from edgebridge.session.session import Session
 from edgebridge.session.subscription_text import SubscriptionRequest
 from edgebroker.filters import Extractor
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, Origin
+from edgebroker.log_schema import Cause, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.subscriptions import Copy, Subscription
 from edgebroker.predicate import Attributes
@@ -342,7 +342,7 @@ class RetainedReplay:
             properties_bytes=kept.properties_bytes,
             trace=kept.trace,
         )
-        again.origin = Origin.RETAINED
+        again.origin = MessageOrigin.RETAINED
         again.number = self._node.ledger.accept(
             now,
             kept.publisher,
@@ -353,7 +353,7 @@ class RetainedReplay:
             1,
             Cause.NONE,
             kept.trace,
-            origin=Origin.RETAINED,
+            origin=MessageOrigin.RETAINED,
         )
         self._delivery.deliver_retained(again, replay.copy, now)
 

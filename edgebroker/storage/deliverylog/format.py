@@ -27,11 +27,13 @@ BLOCK_MARK = b"EDLB"
 END_MARK = b"EDL$"
 FOOTER = 255
 """The table number of the footer block."""
+PROVISIONAL = 1
+"""The flag of a block that a later one of the same number replaces."""
 RECORDED = 128
 """The first table number of recordings, which contain payloads: these may expand by any factor."""
 
 FILE_HEAD = struct.Struct("<8sHHI")  # magic, version, 0, bytes of the CBOR map that follows
-BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, 0, 0, sequence, rows, raw, body, first, last, body's CRC
+BLOCK_HEAD = struct.Struct("<4sBBHIIIIqqI")  # mark, table, flags, 0, sequence, rows, raw, body, first, last, its CRC
 TRAILER = struct.Struct("<QI4s")  # offset of the footer, CRC of these eight bytes, mark
 MAY_BE_HEAD = re.compile(BLOCK_MARK + rb"(?=.{10}\0\0.{3}\0.{3}\0)", re.DOTALL)
 """Matches block heads with plausible numbers of rows and bytes: decoding the head at each mark would take 0.7 us."""
@@ -106,6 +108,8 @@ class BlockHead:
     t_first_us: int
     t_last_us: int
     body_crc: int
+    is_provisional: bool = False
+    """Whether a later block of the same number replaces this one, which is the last of a growing file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +174,21 @@ def frame(table: int, sequence: int, rows: int, raw: bytes, t_first_us: int, t_l
     return seal(table, sequence, rows, len(raw), zlib.compress(raw, LEVEL), t_first_us, t_last_us)
 
 
-def seal(table: int, sequence: int, rows: int, raw_bytes: int, body: bytes, t_first_us: int, t_last_us: int) -> bytes:
+def seal(
+    table: int,
+    sequence: int,
+    rows: int,
+    raw_bytes: int,
+    body: bytes,
+    t_first_us: int,
+    t_last_us: int,
+    *,
+    is_provisional: bool = False,
+) -> bytes:
     """Return the block with the compressed *body*, which expands to *raw_bytes*."""
+    flags = PROVISIONAL if is_provisional else 0
     head = BLOCK_HEAD.pack(
-        BLOCK_MARK, table, 0, 0, sequence, rows, raw_bytes, len(body), t_first_us, t_last_us, zlib.crc32(body)
+        BLOCK_MARK, table, flags, 0, sequence, rows, raw_bytes, len(body), t_first_us, t_last_us, zlib.crc32(body)
     )
     return b"".join((head, CRC.pack(zlib.crc32(head)), body))
 
@@ -182,7 +197,7 @@ def decode_head(data: bytes, offset: int) -> BlockHead | None:
     """Return the head of the block at *offset*; None unless it is whole, intact and within the bounds."""
     if offset + BLOCK_HEAD_BYTES > len(data):
         return None
-    mark, table, _, _, sequence, rows, raw, body, first, last, body_crc = BLOCK_HEAD.unpack_from(data, offset)
+    mark, table, flags, _, sequence, rows, raw, body, first, last, body_crc = BLOCK_HEAD.unpack_from(data, offset)
     end = offset + BLOCK_HEAD.size
     if (
         mark != BLOCK_MARK
@@ -195,7 +210,7 @@ def decode_head(data: bytes, offset: int) -> BlockHead | None:
         return None
     if raw > max(UNFOLDED_BYTES_MAX, UNFOLDING_MAX * body) and not RECORDED <= table < FOOTER:
         return None
-    return BlockHead(table, sequence, rows, raw, body, first, last, body_crc)
+    return BlockHead(table, sequence, rows, raw, body, first, last, body_crc, bool(flags & PROVISIONAL))
 
 
 def decode_body(head: BlockHead, body: bytes, values_max: int = 0) -> dict[Any, Any] | None:

@@ -23,7 +23,7 @@ from edgebroker.log_schema import (
     Cause,
     EventId,
     Fate,
-    Origin,
+    MessageOrigin,
     Table,
     TraceParent,
 )
@@ -101,7 +101,7 @@ READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
 BRIDGES_MAX = 1_024  # any client of version 3.1.1 may say that it is one
 TRACE_CHARS = 48
-_PUBLISHED, _MATCHED, _BRIDGE = int(Fate.PUBLISHED), int(Fate.MATCHED), int(Origin.BRIDGE)
+_PUBLISHED, _MATCHED, _BRIDGE = int(Fate.PUBLISHED), int(Fate.MATCHED), int(MessageOrigin.BRIDGE)
 _UNTRACED = TraceParent("", "")
 
 

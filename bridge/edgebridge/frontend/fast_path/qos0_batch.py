@@ -9,7 +9,7 @@ from edgebridge.frontend.connection import Connection, OutBatch
 from edgebridge.frontend.fast_path.fan_out import FanOut
 from edgebridge.wire.head import publish_head
 from edgebroker.instants import Instant
-from edgebroker.log_schema import Cause, EventId, Fate, Origin
+from edgebroker.log_schema import Cause, EventId, Fate, MessageOrigin
 from edgebroker.node.ledger import Ledger
 
 
@@ -37,7 +37,7 @@ class Qos0Batches:
     ) -> None:
         """Give the readers of *plan*, which is quick, the packets of *block*; the first has number *first*.
 
-        Each has *size* bytes, with its payload behind *payload* of them. origin: see `log_schema.Origin`.
+        Each has *size* bytes, with its payload behind *payload* of them. origin: see `log_schema.MessageOrigin`.
         """
         count = len(block) // size
         v311 = plan.readers_v311
@@ -80,7 +80,7 @@ class Qos0Batches:
         route.count(count)
         copies = len(plan.readers) + leaving
         first = self._ledger.accept(
-            now, publisher, count, plan.topic, 0, length, copies, route.nobody, None, event, Origin.PEER
+            now, publisher, count, plan.topic, 0, length, copies, route.nobody, None, event, MessageOrigin.PEER
         )
         if plan.readers:
             head = publish_head(plan.topic.encode(), 0, False, False, b"", length, False)
@@ -92,7 +92,7 @@ class Qos0Batches:
                 pieces.append(payloads[at : at + length])
                 at += length
             data = b"".join(pieces)
-            self.deliver(plan, data, len(head) + length, len(head), False, publisher, first, now, Origin.PEER)
+            self.deliver(plan, data, len(head) + length, len(head), False, publisher, first, now, MessageOrigin.PEER)
         return first
 
     def _overflow(

@@ -6,7 +6,7 @@ from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.properties import Carrier, Properties, Property, encode_properties, read_properties
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.log_schema import Origin
+from edgebroker.log_schema import MessageOrigin
 from edgebroker.overlay.messages import Forward
 from edgebroker.publication import Publication
 
@@ -65,5 +65,5 @@ def to_publication(forward: Forward, now: Instant) -> Publication:
         content_type=forward.content_type,
         properties_bytes=len(encode_properties(properties)),
     )
-    publication.origin = Origin.PEER
+    publication.origin = MessageOrigin.PEER
     return publication

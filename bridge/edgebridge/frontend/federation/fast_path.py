@@ -16,7 +16,7 @@ from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
 from edgebroker.instants import Instant
-from edgebroker.log_schema import EventId, Origin
+from edgebroker.log_schema import EventId, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -133,7 +133,7 @@ class FederationFastPath:
         if not is_ours and not sends:
             return True
         publication = plain(forward.client, forward.topic, forward.payload, forward.qos, now)
-        publication.origin = Origin.PEER
+        publication.origin = MessageOrigin.PEER
         if is_ours:
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, ledger, now, len(sends), eid)
@@ -148,7 +148,7 @@ class FederationFastPath:
                 len(forward.payload),
                 len(sends),
                 event=eid,
-                origin=Origin.PEER,
+                origin=MessageOrigin.PEER,
             )
         if ledger.log is not None:
             for send in sends:
@@ -172,5 +172,5 @@ class FederationFastPath:
         )
         size = len(first.payload) // series.count
         peers = [send.peer for send in sends]
-        self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now, Origin.PEER)
+        self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now, MessageOrigin.PEER)
         return True

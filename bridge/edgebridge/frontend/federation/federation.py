@@ -50,7 +50,7 @@ from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.router import FederationRouter
 from edgebroker.instants import MILLISECOND, NEVER, Instant
-from edgebroker.log_schema import Origin
+from edgebroker.log_schema import MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -462,7 +462,7 @@ class FederationMember:
                 len(forward.payload),
                 len(event.peers),
                 event=forward.header.eid,
-                origin=Origin.PEER,
+                origin=MessageOrigin.PEER,
             )
         for peer in event.peers:
             self.peer_copies.open_copy(peer, forward.header.eid, publication, now)

@@ -10,7 +10,7 @@ from edgebridge.frontend.federation.convert import to_publication
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.link_pager import PageAccounts
 from edgebroker.instants import Instant
-from edgebroker.log_schema import PEER_PREFIX, Cause, EventId, Fate, Origin
+from edgebroker.log_schema import PEER_PREFIX, Cause, EventId, Fate, MessageOrigin
 from edgebroker.node.ledger import Ledger
 from edgebroker.overlay.link.class_queue import LinkPage, event_of, events_of, messages_in
 from edgebroker.overlay.messages import EventSeries, Forward, Message
@@ -116,7 +116,7 @@ class PeerCopyLedger(PageAccounts):
                 self._ledger.matched -= 1  # it was counted with its page
             elif number:
                 publication = to_publication(event, now)
-                publication.number, publication.origin = number, Origin.RESUMED
+                publication.number, publication.origin = number, MessageOrigin.RESUMED
                 self.open_copy(peer, event.header.eid, publication, now)
 
     def page_lost(self, peer: str, page: int, count: int) -> None:

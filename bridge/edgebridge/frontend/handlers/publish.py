@@ -49,7 +49,7 @@ from edgebridge.wire.user_properties import sampled
 from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import TOPIC_ALIAS_BYTES_MAX
-from edgebroker.log_schema import Origin
+from edgebroker.log_schema import MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.publication import Publication
@@ -210,7 +210,7 @@ class PublishHandler:
         session_journal = self._journal
         session_journal.begin_will(session, will.qos)
         publication = self._publication(session.client_id, will.topic, publish, now)
-        publication.origin = Origin.WILL
+        publication.origin = MessageOrigin.WILL
         refusal = self.publish(publication, now, session.rights, session.account)
         if refusal is not None:
             why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {refusal}"

@@ -24,7 +24,7 @@ from edgebridge.session.session import Session
 from edgebroker.errors import JournalDamaged
 from edgebroker.instants import Instant
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES_MAX, QUEUED_BYTES_LEAST
-from edgebroker.log_schema import Cause, Origin
+from edgebroker.log_schema import Cause, MessageOrigin
 from edgebroker.node.ledger import Ledger
 from edgebroker.node.timers import TimerQueue
 from edgebroker.storage.journal.journal import Journal
@@ -187,9 +187,9 @@ class QueuePager:
             if not page.is_accounted:
                 self._ledger.take_up(now, publication, 1)
                 self._ledger.matched -= 1  # it was counted with its page
-            publication.origin = Origin.RESUMED  # it was counted before it went to the disk
+            publication.origin = MessageOrigin.RESUMED  # it was counted before it went to the disk
             self._ledger.made(
-                now, publication.publisher, session.client_id, publication.number, 1, entry.qos, Origin.RESUMED
+                now, publication.publisher, session.client_id, publication.number, 1, entry.qos, MessageOrigin.RESUMED
             )
 
     def lose(self, session: Session, page: QueuePage, why: str, now: Instant) -> None:
