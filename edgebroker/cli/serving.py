@@ -15,8 +15,7 @@ from edgebroker.cli.parameters import HttpAddress
 from edgebroker.errors import SettingsInvalid
 from edgebroker.matching.kernel import IS_COMPILED
 from edgebroker.runtime.gateway import Gateway
-from edgebroker.runtime.listeners.listener import Listener
-from edgebroker.runtime.listeners.listeners import Listeners
+from edgebroker.runtime.listeners.listeners import HOW_TO_LET_IN, Listeners, has_way_in, no_way_in
 from edgebroker.runtime.loop.loop import run
 from edgebroker.runtime.nonblocking_writer import NonblockingWriter, is_journal
 from edgebroker.runtime.operator_log import Level, OperatorLog, as_journal, as_text
@@ -162,11 +161,14 @@ def _start_lines(gateway: Gateway, listeners: Listeners, access: AccessSettings)
     """Yields the addresses and the data folder of a gateway that has started, for people."""
     for listener in listeners:
         yield f"edgebroker listens on {listener}"
-    if closed := [listener.label for listener in listeners if not _has_way_in(listener, access)]:
+    if closed := [
+        listener.label
+        for listener in listeners
+        if not has_way_in(listener.settings, listener.context.is_anonymous, access)
+    ]:
         where = ", ".join(closed)
-        yield f"nobody can connect at {where} yet: other machines have to say who they are, and there are no users"
-        yield "to let devices in: `edgebroker init` makes users, certificates and settings for this machine's address;"
-        yield "or set access.password_file (`edgebroker passwd users NAME`), or listener.anonymous = true to admit all"
+        yield no_way_in(where)
+        yield from HOW_TO_LET_IN
     if gateway.peer_manager is not None:
         yield f"gateway {gateway.peer_manager}"
     if gateway.http_address is not None:
@@ -177,12 +179,6 @@ def _start_lines(gateway: Gateway, listeners: Listeners, access: AccessSettings)
         yield f"sessions that are to last, and what they were promised, are kept in {gateway.store.folder}"
     if not IS_COMPILED:
         yield f"pure Python: {PURE_COSTS}"
-
-
-def _has_way_in(listener: Listener, access: AccessSettings) -> bool:
-    """Whether any client can connect at *listener*: without a name, or by credentials that *access* can check."""
-    shows_certificate = listener.settings.tls_client != "none" and access.certificate_user != "nobody"
-    return bool(listener.context.is_anonymous or access.password_file or access.token_keys or shows_certificate)
 
 
 def _status(listeners: Listeners) -> str:

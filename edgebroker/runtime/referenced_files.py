@@ -12,7 +12,7 @@ from edgebroker.runtime.access_files import load_access
 from edgebroker.runtime.http.auth import load_http_access
 from edgebroker.runtime.journal.store import data_folder
 from edgebroker.runtime.leftover_bridges import ADDED_FILE, has_bridges
-from edgebroker.runtime.listeners.listeners import load_one
+from edgebroker.runtime.listeners.listeners import HOW_TO_LET_IN, has_way_in, load_one, no_way_in
 from edgebroker.runtime.settings.problems import Problem, SettingsRefused
 from edgebroker.runtime.settings.reading import read_settings_text
 from edgebroker.runtime.settings.settings import Settings
@@ -67,6 +67,13 @@ class ReferencedFiles:
         self._settings = settings
         self._referencing_file = _ReferencingFile(file, text)
         self._problems: list[Problem] = []
+        closed = [
+            listener.label
+            for listener in settings.listeners
+            if not has_way_in(listener, listener.admits_anonymous(), settings.access)
+        ]
+        if closed:
+            self.notes += [no_way_in(", ".join(closed)), *HOW_TO_LET_IN]
         for index, item in enumerate(settings.listeners):
             with self._collect_problems("listener", index):
                 self.certificates.append(load_one(item))

@@ -37,6 +37,8 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebroker import PURE_COSTS
 from edgebroker.matching.kernel import IS_COMPILED
 
+from .conftest import command_line
+
 pytestmark = pytest.mark.live
 
 PATIENCE_S = 30.0  # how long anything may take before a test gives up; nothing here waits that long when all is well
@@ -389,3 +391,16 @@ def test_signals_that_mean_something_to_mosquitto_end_nothing(start_gateway: Cal
         line.sendall(bytes.fromhex("100d 00044d515454 04 02 0000 0001 61"))
         assert line.recv(4) == b"\x20\2\0\0"
     gateway.stop()
+
+
+def test_check_tells_of_a_listener_at_which_nobody_can_connect(tmp_path: Path) -> None:
+    settings = tmp_path / "gateway.toml"
+    for host, more, is_closed in (
+        ("0.0.0.0", "", True),
+        ("0.0.0.0", "anonymous = true", False),
+        ("127.0.0.1", "", False),
+        ("localhost", "proxy_protocol = true", True),
+    ):
+        settings.write_text(f'[listener]\nhost = "{host}"\n{more}\n')
+        code, told = command_line("check", str(settings))
+        assert (code, f"nobody can connect at {host}:1883 yet" in told) == (0, is_closed), (host, more)

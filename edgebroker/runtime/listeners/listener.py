@@ -258,7 +258,10 @@ class Listener:
         self.settings = settings
         self.tls = tls
         self.context = ListenerContext(
-            name=self.label, number=self._number, is_anonymous=self._allows_anonymous(), durability=settings.durability
+            name=self.label,
+            number=self._number,
+            is_anonymous=settings.admits_anonymous(self._is_local),
+            durability=settings.durability,
         )
 
     @property
@@ -360,15 +363,3 @@ class Listener:
         header on.
         """
         return self.is_open and self.settings == settings and self.tls is tls
-
-    def _allows_anonymous(self) -> bool:
-        """Whether clients without user name are admitted; by default only from this machine.
-
-        Behind a proxy every client seems to connect from the proxy's machine, which may be ours.
-        """
-        settings = self.settings
-        if settings.anonymous is not None:
-            return settings.anonymous
-        if settings.proxy_protocol:
-            return False
-        return settings.path is not None or self._is_local

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.session.credentials import CredentialKind
@@ -17,13 +17,30 @@ from edgebroker.runtime.loop.reactor import Reactor
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
-from edgebroker.runtime.settings.sections import ListenerSettings
+from edgebroker.runtime.settings.sections import AccessSettings, ListenerSettings
 
 if TYPE_CHECKING:
     from edgebroker.runtime.listeners.tls import ListenerTls
 
 EXPIRY_DAYS = 21
 """Certificates that expire sooner are logged: time enough for an operator to react, even after a holiday."""
+
+
+HOW_TO_LET_IN: Final = (
+    "to let devices in: `edgebroker init` makes users, certificates and settings for this machine's address;",
+    "or set access.password_file (`edgebroker passwd users NAME`), or listener.anonymous = true to admit all",
+)
+
+
+def has_way_in(listener: ListenerSettings, is_anonymous: bool, access: AccessSettings) -> bool:
+    """Whether any client can connect at *listener*: without a name, or by credentials that *access* can check."""
+    shows_certificate = listener.tls_client != "none" and access.certificate_user != "nobody"
+    return bool(is_anonymous or access.password_file or access.token_keys or shows_certificate)
+
+
+def no_way_in(where: str) -> str:
+    """Returns the line that says so of the listeners *where*."""
+    return f"nobody can connect at {where} yet: other machines have to say who they are, and there are no users"
 
 
 class Listeners:

@@ -160,6 +160,21 @@ class ListenerSettings:
         """The name of the listener in messages."""
         return self.name or self.address
 
+    def admits_anonymous(self, is_local: bool | None = None) -> bool:
+        """Return whether clients without user name are admitted; by default only from this machine.
+
+        is_local: whether the listener is bound to loopback addresses; None: as far as `host` tells it. Behind a proxy
+        every client seems to connect from the proxy's machine, which may be this one.
+        """
+        if self.anonymous is not None:
+            return self.anonymous
+        if self.proxy_protocol:
+            return False
+        if is_local is None:
+            address = _ip_address_of(self.host)
+            is_local = address is not None and address.is_loopback
+        return self.path is not None or is_local
+
     def excludes(self, other: ListenerSettings) -> bool:
         """Return whether only one of the two listeners can be opened."""
         if self.path is not None or other.path is not None:
