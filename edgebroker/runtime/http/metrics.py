@@ -227,22 +227,7 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.sample("_total", frontend.node.routes.unreadable.total, asked_by="clients")
     if view.peer_manager is not None:
         page.sample("_total", view.peer_manager.overlay.peers.forwarder.unreadable.total, asked_by="gateways")
-    turns, memory = frontend.input_scheduler, frontend.memory_limit
-    page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
-    page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
-    page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held_bytes, "bytes")
-    page.family("edgebroker_held_kind_bytes", "gauge", "The same by kind.", "bytes")
-    for kind, size in memory.accounts.by_kind.items():
-        page.sample("", size, kind=kind.value)
-    largest = memory.accounts.largest()[1]
-    page.gauge("edgebroker_held_account_max_bytes", "What the largest account held.", largest, "bytes")
-    page.family("edgebroker_memory_refused", "counter", "What was not granted for want of memory, by kind.")
-    for kind in HeldKind:
-        page.sample("_total", memory.accounts.refused[kind], kind=kind.value)
-    page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
-    page.counter(
-        "edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.relieved
-    )
+    _input_and_memory(page, view)
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")
     page.sample("", census.sessions - census.connected, state="away")
@@ -267,6 +252,26 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.family("edgebroker_session_queue_messages", "gauge", f"The {NAMED_SESSIONS} longest queues, by client.")
     for session in census.ranked:
         page.sample("", len(session.outbox), client=session.client_id)
+
+
+def _input_and_memory(page: Exposition, view: GatewayView) -> None:
+    frontend = view.frontend
+    turns, memory = frontend.input_scheduler, frontend.memory_limit
+    page.counter("edgebroker_input_cut_short", "Inputs that were too much for one turn and went on.", turns.cut_short)
+    page.counter("edgebroker_input_slowed", "Pauses of clients that published too fast.", turns.slowed)
+    page.gauge("edgebroker_held_bytes", "What all clients held when it was last measured.", memory.held_bytes, "bytes")
+    page.family("edgebroker_held_kind_bytes", "gauge", "The same by kind.", "bytes")
+    for kind, size in memory.accounts.by_kind.items():
+        page.sample("", size, kind=kind.value)
+    largest = memory.accounts.largest()[1]
+    page.gauge("edgebroker_held_account_max_bytes", "What the largest account held.", largest, "bytes")
+    page.family("edgebroker_memory_refused", "counter", "What was not granted for want of memory, by kind.")
+    for kind in HeldKind:
+        page.sample("_total", memory.accounts.refused[kind], kind=kind.value)
+    page.gauge("edgebroker_held_max_bytes", "What they may hold.", memory.bytes_max, "bytes")
+    page.counter(
+        "edgebroker_memory_relieved", "Clients cut off, or queues dropped, for want of memory.", memory.relieved
+    )
 
 
 def _matching(page: Exposition, view: GatewayView) -> None:
