@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from edgebroker.filters.elements import ELEMENTS_MAX, ElementArray, arrays_of
 from edgebroker.filters.names import AttributeName, AttributeSource, Step
 from edgebroker.filters.payloads import EXACT_FLOAT_MAX, NOTHING, SPARKPLUG, payload_tree, value_of
 from edgebroker.limits import KIB
@@ -55,15 +56,20 @@ class Extractor:
 
     `reads_payload`: whether any wanted attribute is in the payload; else it is not parsed. `is_unreadable`: whether
     the payload of the last extraction could not be read, so that its attributes are unknown rather than absent.
+    `arrays_too_long`: arrays of the last payload of which not all elements were looked at. `element_work`: the cost of
+    tests of elements, in about microseconds.
     """
 
     __slots__ = (
+        "_arrays",
         "_births",
         "_deep",
         "_levels",
         "_plain",
         "_shallow",
         "_user",
+        "arrays_too_long",
+        "element_work",
         "is_unreadable",
         "names",
         "reads_payload",
@@ -94,9 +100,13 @@ class Extractor:
         self._plain = tuple(
             name.source
             for name in wanted
-            if name.source not in (AttributeSource.PAYLOAD, AttributeSource.LEVEL, AttributeSource.USER)
+            if name.source
+            not in (AttributeSource.PAYLOAD, AttributeSource.LEVEL, AttributeSource.USER, AttributeSource.ELEMENT)
         )
-        self.reads_payload = bool(self._shallow or self._deep)
+        self._arrays = arrays_of(name.canonical for name in wanted if name.source is AttributeSource.ELEMENT)
+        self.arrays_too_long = 0
+        self.element_work = 0
+        self.reads_payload = bool(self._shallow or self._deep or self._arrays)
         self.is_unreadable = False
 
     def extract(
@@ -135,6 +145,8 @@ class Extractor:
                 if wanted is not None:
                     found.setdefault(wanted, text)
         tree: Any = None
+        if self._arrays:
+            self.arrays_too_long = self.element_work = 0
         if self._births is not None:
             tree = self._births.tree(topic, payload)
             self._take(tree, found)
@@ -150,7 +162,7 @@ class Extractor:
         if tree is NOTHING:
             return True
         root = tree if isinstance(tree, dict) else {VALUE: tree}
-        exact = True
+        exact = self._take_elements(root, found) if self._arrays else True
         shallow = self._shallow
         for key in shallow if len(shallow) < len(root) else root:
             name = shallow.get(key)
@@ -170,6 +182,34 @@ class Extractor:
                     if type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX:
                         exact = False
         return exact
+
+    def _take_elements(self, root: dict[Any, Any], found: dict[str, Value]) -> bool:
+        """Extract the tests of elements; as `_take`."""
+        exact = True
+        self.arrays_too_long = 0  # a payload may be read twice
+        for array in self._arrays:
+            items = _item_at(array.path, root)
+            if not isinstance(items, list):
+                continue
+            values = _element_values(array, items)
+            true = array.true_tests(values)
+            is_whole = len(items) <= ELEMENTS_MAX
+            for test in array.tests:
+                if test.name in true or is_whole:
+                    found[test.name] = test.name in true
+            self.arrays_too_long += not is_whole
+            self.element_work += len(values) * array.weight >> 5
+            exact = exact and not any(
+                type(value) is float and not -EXACT_FLOAT_MAX < value < EXACT_FLOAT_MAX for value in values
+            )
+        return exact
+
+
+def _element_values(array: ElementArray, items: list[Any]) -> list[Value]:
+    """Return what tests are asked of, for as many elements as are looked at."""
+    if array.rest:
+        return [value_of(_item_at(array.rest, item)) for item in items[:ELEMENTS_MAX]]
+    return [value_of(item) for item in items[:ELEMENTS_MAX]]
 
 
 _last: tuple[bytes, str, str | None, Any] = (b"", "", None, {})

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters.elementary import Span
-from edgebroker.filters.names import AttributeName, AttributeSource
+from edgebroker.filters.names import AttributeName, AttributeSource, is_element_test
 from edgebroker.filters.patterns import prefix_of
 from edgebroker.filters.regions import (
     EVERYTHING,
@@ -116,6 +116,8 @@ def _symbols(parts: Parts) -> Iterator[str | int]:
 
 
 _STRING: Final = whole(ValueType.STRING)
+_TRUTHS: Final = union((whole(ValueType.BOOLEAN), whole(ValueType.NULL)))
+"""The values of a test of any element of an array."""
 _DOMAINS: Final[Mapping[AttributeSource, Region]] = {
     AttributeSource.TOPIC: _STRING,
     AttributeSource.LEVEL: union((_STRING, whole(ValueType.NULL))),
@@ -139,7 +141,7 @@ _IMPOSSIBLE: Final = {
 def domain_of(attribute: str) -> Region:
     """Return the values that *attribute*, a canonical name, can have."""
     if not attribute.startswith("$"):
-        return EVERYTHING
+        return _TRUTHS if is_element_test(attribute) else EVERYTHING
     return _STRING if attribute == "$level1" else _DOMAINS[AttributeName.parse(attribute).source]
 
 
@@ -212,11 +214,16 @@ def example_event(regions: Mapping[str, Region], boxes: Iterable[Box]) -> dict[s
 def are_independent(attributes: Iterable[str]) -> bool:
     """Return whether each of *attributes* can have any of its values, whatever the others are.
 
-    False if one is inside another, or if two of them are derived from the topic.
+    False if one is inside another, if two are under one key and one of these is about elements, or if two of them are
+    derived from the topic.
     """
     names = [AttributeName.parse(attribute) for attribute in set(attributes)]
     paths = {name.steps for name in names if name.source is AttributeSource.PAYLOAD}
     nested = any(steps[:length] in paths for steps in paths for length in range(1, len(steps)))
+    elements = [name.steps[0] for name in names if name.source is AttributeSource.ELEMENT]
+    if elements:  # two tests of the same elements decide one another, or not
+        keys = [*elements, *{steps[0] for steps in paths}]
+        nested = nested or len(set(keys)) < len(keys)
     return not nested and sum(name.source in (AttributeSource.TOPIC, AttributeSource.LEVEL) for name in names) < 2
 
 

@@ -6,17 +6,21 @@ from __future__ import annotations
 
 from dataclasses import field
 from functools import cached_property
+from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import FilterTooComplex
+from edgebroker.filters.elements import literals_of
 from edgebroker.filters.evaluation import evaluate
 from edgebroker.filters.names import AttributeName, AttributeSource
 from edgebroker.filters.normal_form import normalised
 from edgebroker.filters.parser import parse
 from edgebroker.filters.spelling import accepted_text, canonical
-from edgebroker.filters.syntax import And, InTest, Node, joined, terms_of
+from edgebroker.filters.syntax import And, Node, joined, terms_of
 from edgebroker.limits import FILTER_TERMS_MAX
 from edgebroker.predicate import Attributes, ElementaryTest, Predicate, ValueType
+
+_IN_PAYLOAD: Final = (AttributeSource.PAYLOAD, AttributeSource.ELEMENT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +51,14 @@ class Filter:
     @cached_property
     def reads_payload(self) -> bool:
         """Whether an attribute of the payload is used."""
-        return any(AttributeName.parse(name).source is AttributeSource.PAYLOAD for name in self.attributes)
+        return any(AttributeName.parse(name).source in _IN_PAYLOAD for name in self.attributes)
 
     @cached_property
     def may_accept_unreadable(self) -> bool:
         """Whether it uses the payload, and is true of some event whose payload could not be read: `danger IS NULL`."""
         return self.reads_payload and any(
             all(
-                test.kind is ValueType.NULL or AttributeName.parse(test.attribute).source is not AttributeSource.PAYLOAD
+                test.kind is ValueType.NULL or AttributeName.parse(test.attribute).source not in _IN_PAYLOAD
                 for test in predicate
             )
             for predicate in self.predicates
@@ -70,7 +74,7 @@ class Filter:
     def conjoined(self, other: Filter) -> Filter:
         """Return the filter that is true where both are. Raises FilterTooComplex if together they exceed a bound."""
         tree = joined(And, self.tree, other.tree)
-        terms = sum(len(term.values) if isinstance(term, InTest) else 1 for term in terms_of(tree))
+        terms = sum(map(literals_of, terms_of(tree)))
         if terms > FILTER_TERMS_MAX:
             raise FilterTooComplex(f"both filters together have {terms} terms; at most {FILTER_TERMS_MAX} are allowed")
         predicates, work = normalised(tree)

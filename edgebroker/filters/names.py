@@ -1,7 +1,9 @@
 """Attribute names: how a filter names a part of an event, and where that part is.
 
 A *payload* name is a path of keys and indices: `temp`, `pos.lat`, `tags[0]`, `"odd key".x`. A *reserved* name begins
-with `$` and is a property of the publication itself. Every name has one canonical spelling, the key of
+with `$` and is a property of the publication itself. A path with `[*]` in it, `tags[*]`, names any element of an array;
+a test of it, spelled as in the filter (`tags[*] = 'x'`), is a boolean attribute by that name, so nothing but the
+extractor knows of elements (`edgebroker.filters.elements`). Every name has one canonical spelling, the key of
 `edgebroker.predicate.Attributes`.
 """
 
@@ -20,16 +22,19 @@ KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAP
 
 WORD: Final = r"[^\W\d]\w*"
 QUOTED: Final = r'"(?:[^"]|"")*+"'
-PATH: Final = rf"(?:\$?{WORD}|{QUOTED})(?:\.(?:{WORD}|{QUOTED})|\[[0-9]+\])*"
+PATH: Final = rf"(?:\$?{WORD}|{QUOTED})(?:\.(?:{WORD}|{QUOTED})|\[(?:[0-9]+|\*)\])*"
 """A whole name. A name contains no blanks: `pos . lat` is three tokens."""
 
 _WORD = re.compile(WORD)
 _PATH = re.compile(PATH)
-_STEP = re.compile(rf"\.?(?:(?P<word>\$?{WORD})|(?P<quoted>{QUOTED}))|\[(?P<index>[0-9]+)\]")
+_STEP = re.compile(rf"\.?(?:(?P<word>\$?{WORD})|(?P<quoted>{QUOTED}))|\[(?P<index>[0-9]+|\*)\]")
 _LEVEL = re.compile(r"\$level([1-9][0-9]{0,3})")
 
 Step: TypeAlias = str | int
 """A key of an object, or an index into an array."""
+ANY_ELEMENT: Final = -1
+"""Stands for `[*]` among the steps of a path."""
+_ANY_ELEMENT_TEXT: Final = "[*]"
 
 
 class AttributeSource(Enum):
@@ -43,6 +48,7 @@ class AttributeSource(Enum):
     SIZE = "$size"
     CLIENT = "$client"
     USER = "$user"
+    ELEMENT = "element"
 
 
 _PLAIN = {
@@ -60,7 +66,9 @@ _KNOWN = (*_PLAIN, "$level1", "$user")
 
 @dataclass(frozen=True, slots=True)
 class AttributeName:
-    """One name. `steps`: the path (PAYLOAD), the level's number from 1 (LEVEL), the key (USER), else empty."""
+    """One name. `steps`: the path (PAYLOAD, and ELEMENT with ANY_ELEMENT once), the level's number from 1 (LEVEL), the
+    key (USER), else empty.
+    """
 
     canonical: str
     source: AttributeSource
@@ -70,11 +78,14 @@ class AttributeName:
     def parse(cls, text: str, column: int = 1) -> AttributeName:
         """Parse *text*, which is at *column* of a filter. Raises FilterInvalid."""
         if _PATH.fullmatch(text) is None:
+            if is_element_test(text):
+                path = cls.parse(_PATH.match(text)[0])  # type: ignore[index]
+                return cls(text, AttributeSource.ELEMENT, path.steps)
             raise FilterInvalid(f"{text[:40]!r} is no attribute name", column)
         steps: list[Step] = []
         for found in _STEP.finditer(text):
             if found["index"] is not None:
-                steps.append(int(found["index"]))
+                steps.append(ANY_ELEMENT if found["index"] == "*" else int(found["index"]))
             else:
                 steps.append(found["word"] if found["word"] is not None else unquoted(found["quoted"]))
         if text.startswith("$"):
@@ -85,12 +96,36 @@ class AttributeName:
                 f"{first.upper()} is a keyword; as a name it is quoted: {quoted(first)}{text[len(first) :][:40]}",
                 column,
             )
+        if ANY_ELEMENT in steps:
+            if steps.count(ANY_ELEMENT) > 1:
+                raise FilterInvalid(
+                    f"{text[:40]!r} has more than one [*]; elements of elements are not looked at", column
+                )
+            return cls(_spelled(tuple(steps)), AttributeSource.ELEMENT, tuple(steps))
         return cls.payload(*steps)
 
     @classmethod
     def payload(cls, *steps: Step) -> AttributeName:
         """Return the name of the item at the end of *steps* in the payload; the first step is a key."""
         return cls(_spelled(steps), AttributeSource.PAYLOAD, steps)
+
+
+def is_element(name: str) -> bool:
+    """Return whether *name*, a canonical one, is the path of any element of an array, such as `tags[*]`."""
+    return _ANY_ELEMENT_TEXT in name and _ends_at(name) == len(name)
+
+
+def is_element_test(name: str) -> bool:
+    """Return whether *name* is that of an attribute that is a test of any element of an array: `tags[*] = 'x'`."""
+    return _ANY_ELEMENT_TEXT in name and 0 < _ends_at(name) < len(name)
+
+
+def _ends_at(name: str) -> int:
+    """Return where the path with `[*]` ends with which *name* begins; 0 if there is none, as in `"a[*]" = 1`."""
+    path = _PATH.match(name)
+    if path is None or not any(found["index"] == "*" for found in _STEP.finditer(path[0])):
+        return 0
+    return path.end()
 
 
 def quoted(key: str) -> str:
@@ -107,6 +142,9 @@ def _spelled(steps: tuple[Step, ...]) -> str:
     first, *rest = steps
     text = _key(str(first), may_be_keyword=False)
     for step in rest:
+        if step == ANY_ELEMENT:
+            text += _ANY_ELEMENT_TEXT
+            continue
         text += f"[{step}]" if isinstance(step, int) else "." + _key(step, may_be_keyword=True)
     return text
 

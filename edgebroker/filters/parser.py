@@ -5,7 +5,8 @@
                | name [NOT] IN ( literal, ... )  |  name [NOT] BETWEEN literal AND literal
                | name [NOT] LIKE string [ESCAPE string]  |  name IS [NOT] NULL
 
-NOT binds tighter than AND, AND tighter than OR. A bare name is `name = TRUE`.
+NOT binds tighter than AND, AND tighter than OR. A bare name is `name = TRUE`. A term about any element of an array,
+`tags[*] = 'x'`, is a comparison with TRUE of an attribute that has the term's canonical text as its name.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from functools import lru_cache
 from typing import Final
 
 from edgebroker.errors import FilterInvalid, FilterTooComplex
-from edgebroker.filters.names import AttributeName
+from edgebroker.filters.names import AttributeName, is_element
 from edgebroker.filters.patterns import parts_of
+from edgebroker.filters.spelling import canonical
 from edgebroker.filters.syntax import (
     And,
     Between,
@@ -56,10 +58,23 @@ def parse(text: str) -> Node:
     return parser.whole()
 
 
+def parse_element_test(text: str) -> Term:
+    """Parse the name of an attribute that is a test of any element of an array: the term, of an attribute such as
+    `tags[*]`. Raises FilterInvalid.
+    """
+    parser = _Parser(tokens_of(text), keeps_elements=True)
+    term = parser.whole()
+    if isinstance(term, Not | And | Or) or not is_element(term.attribute):
+        raise FilterInvalid(f"{text[:40]!r} is no test of an element", 1)
+    return term
+
+
 class _Parser:
     """Parses one filter. Every method begins at `self._token` and leaves it behind the tokens it has consumed."""
 
-    def __init__(self, tokens: list[FilterToken]) -> None:
+    def __init__(self, tokens: list[FilterToken], *, keeps_elements: bool = False) -> None:
+        """*keeps_elements*: terms about elements stay as they are, instead of becoming attributes."""
+        self._keeps_elements = keeps_elements
         self._tokens = iter(tokens)
         self._token = next(self._tokens)
         self._depth = 0
@@ -94,7 +109,7 @@ class _Parser:
     def _operand(self) -> Node:
         token = self._token
         if token.kind is _NAME:
-            return self._named_term()
+            return self._attribute_term(self._named_term())
         if token.text == "NOT":
             self._enter(token)
             node: Node = Not(self._operand(), token.column)
@@ -105,7 +120,7 @@ class _Parser:
                 raise self._unexpected(f"AND, OR or the ')' that closes column {token.column}", "AND", "OR")
             self._next()
         elif self._at_literal():
-            return self._flipped_term()
+            return self._attribute_term(self._flipped_term())
         else:
             error = self._unexpected("a condition (an attribute, a literal, NOT or '(')")
             if token.kind is TokenKind.KEYWORD:
@@ -121,6 +136,12 @@ class _Parser:
         if self._depth > FILTER_DEPTH_MAX:
             raise FilterTooComplex(f"parentheses and NOTs nest at most {FILTER_DEPTH_MAX} deep (column {token.column})")
         self._next()
+
+    def _attribute_term(self, term: Term) -> Term:
+        """Return *term*; if it is about the elements of an array, the comparison that stands for it."""
+        if self._keeps_elements or not is_element(term.attribute):
+            return term
+        return Comparison(canonical(term), Operator.EQ, True, term.column)
 
     # -- terms ------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from edgebroker.filters.names import is_element_test
 from edgebroker.filters.patterns import spelled
 from edgebroker.filters.syntax import (
     And,
@@ -55,6 +56,8 @@ def accepted_text(test: ElementaryTest) -> str:
     """Return the values that *test* accepts, in the filter language as far as possible."""
     if test.kind in (ValueType.NULL, ValueType.NOT_NULL):
         return f"{test.attribute} IS {'NOT ' if test.kind is ValueType.NOT_NULL else ''}NULL"
+    if is_element_test(test.attribute) and test.intervals != (Interval(),):
+        return " OR ".join(_element_text(test.attribute, interval.contains(True)) for interval in test.intervals)
     if test.intervals == (Interval(),):
         texts = [] if test.patterns else [f"{test.attribute} is {_KIND_WORDS[test.kind]}"]
     elif len(test.intervals) > 1 and all(interval.is_point for interval in test.intervals):
@@ -86,6 +89,8 @@ def _text(node: Node) -> str:
             return " OR ".join(map(_text, operands))
         case Not():
             raise AssertionError("negation has been pushed to the leaves")
+        case Comparison(attribute, operator, bool(value)) if is_element_test(attribute):
+            return _element_text(attribute, value is (operator is Operator.EQ))
         case Comparison(attribute, operator, bool(value)):
             return f"{attribute} = {literal(value is (operator is Operator.EQ))}"
         case Comparison(attribute, operator, value):
@@ -100,6 +105,11 @@ def _text(node: Node) -> str:
             return f"{attribute} IS {'NOT ' if negated else ''}NULL"
         case _:
             assert_never(node)
+
+
+def _element_text(attribute: str, is_true: bool) -> str:
+    """Return the condition that *attribute*, a test of any element of an array, is true or is false."""
+    return attribute if is_true else f"NOT {attribute}"
 
 
 def _members_text(attribute: str, values: list[str], negated: bool) -> str:

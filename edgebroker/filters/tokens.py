@@ -143,7 +143,7 @@ def _unreadable(text: str, at: int, before: list[FilterToken]) -> str:
     if character == "." and after_name:
         return "after '.' comes a key; a key that is no plain word is quoted: a.\"7 b\""
     if character == "[" and after_name:
-        return "between '[' and ']' comes an index, a whole number from 0; a key is written after '.'"
+        return "between '[' and ']' comes an index, a whole number from 0, or * for any; a key is written after '.'"
     if character in "+-*/%":
         return (
             f"'{character}' stands before no number; filters do not calculate, they compare an attribute with a literal"

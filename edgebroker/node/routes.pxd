@@ -35,7 +35,7 @@ cdef class Routes:
     cdef public list accepting
     @cython.locals(subscription=Subscription)
     cdef count_accepting(self)
-    cdef public long long epoch, topic_levels_max, work
+    cdef public long long arrays_too_long, epoch, topic_levels_max, work
     cdef dict _extractors, _by_topic
     cdef long long _release_step, _tree_epoch, _ungathered_ends, _weight
     cdef list _ungathered, _released

@@ -194,13 +194,16 @@ class Route:
         )
         if self.extractor.is_unreadable:
             self._routes.unreadable.add(publication.topic)
+        self._routes.arrays_too_long += self.extractor.arrays_too_long
         numbers: list[int] = []
         if self.resolution.contents:
             tree = self._tree
             before = tree.pattern_work
             numbers = tree.match(self.resolution, attributes)
             self._routes.work += tree.pattern_work - before
-        self._routes.work += CONTENT + (len(publication.payload) >> 3) + (len(numbers) >> 1)
+        self._routes.work += (
+            CONTENT + (len(publication.payload) >> 3) + (len(numbers) >> 1) + self.extractor.element_work
+        )
         read_access = self._read_access
         if read_access is not None:
             read_access.is_denying = self._is_denying
@@ -294,6 +297,8 @@ class Routes:
         self._births: Births | None = None
         self.unreadable = UnreadableCounts()
         """The publications whose content decided about copies, and could not be read."""
+        self.arrays_too_long = 0
+        """Arrays in publications of which tests of any element have not seen all."""
 
     def __len__(self) -> int:
         return len(self._by_topic)

@@ -6,6 +6,8 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters import Filter
+from edgebroker.filters.elements import element_test
+from edgebroker.filters.names import is_element_test
 from edgebroker.predicate import ElementaryTest
 
 FILTER_BYTES: Final = 700
@@ -24,7 +26,8 @@ class FilterCost:
     """Elementary tests of all its alternatives: 10 to 30 ns each where no column of the tree passes over them."""
     patterns: int
     """`LIKE` patterns that are no plain prefix, each as often as it stands in another test, and one more for each 128
-    characters: 1 us each for a short text, 8 us for one of 4,096 characters."""
+    characters: 1 us each for a short text, 8 us for one of 4,096 characters. A pattern that is asked of any element of
+    an array counts as 16: it is tried on 256 elements."""
     attributes: frozenset[str]
     """The names it asks for: 50 ns each that the payload has, and a route more to make when one is new."""
 
@@ -40,6 +43,7 @@ class FilterCost:
         for test, uses in _uses(content_filter).items():
             tests += uses * (1 + len(test.intervals) // INTERVALS_PER_TEST)
             patterns += sum(pattern.weight for pattern in test.patterns)
+        patterns += sum(element_test(name).weight for name in content_filter.attributes if is_element_test(name))
         return cls(tests, patterns, content_filter.attributes)
 
 

@@ -125,6 +125,7 @@ _SOURCES: Final = {
     AttributeSource.SIZE: "bytes of the payload",
     AttributeSource.CLIENT: "the publisher's client identifier",
     AttributeSource.USER: "an MQTT 5 user property",
+    AttributeSource.ELEMENT: "any element of an array in the payload",
 }
 
 

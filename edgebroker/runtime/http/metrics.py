@@ -281,6 +281,12 @@ def _matching(page: Exposition, view: GatewayView) -> None:
     page.gauge("edgebroker_matching_topic_nodes", "Nodes of the topic tree.", tree.topics.nodes)
     page.gauge("edgebroker_matching_routes", "Topics whose readers are remembered.", len(node.routes))
     page.counter("edgebroker_matching_steps", "Forks and buckets visited by searches.", tree.steps)
+    meaning = "Arrays with more elements than tests of any element look at."
+    page.counter("edgebroker_arrays_too_long", meaning, node.routes.arrays_too_long)
+    page.family("edgebroker_payloads_unreadable", "counter", "Messages that filters asked for in vain, by whose.")
+    page.sample("_total", node.routes.unreadable.total, asked_by="clients")
+    if view.peer_manager is not None:
+        page.sample("_total", view.peer_manager.overlay.peers.forwarder.unreadable.total, asked_by="gateways")
     if (births := node.routes.births) is not None:
         page.gauge("edgebroker_sparkplug_metrics", "Metrics of Sparkplug births that are remembered.", len(births))
         page.counter("edgebroker_sparkplug_births_forgotten", "Nodes given up for want of room.", births.forgotten)

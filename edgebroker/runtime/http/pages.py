@@ -332,6 +332,7 @@ def status(view: GatewayView, census: SessionCensus) -> dict[str, Any]:
         "subscriptions": len(frontend.node.subscriptions),
         "subscriptions_refused": dict(sorted(frontend.subscribe_handler.refused.items())),
         "texts_too_long_for_like": frontend.node.routes.tree.too_long,
+        "arrays_too_long": frontend.node.routes.arrays_too_long,
         "unreadable": _unreadable(view),
         "retained": {"messages": len(frontend.retained), "bytes": frontend.retained.held_bytes},
         "queue": {

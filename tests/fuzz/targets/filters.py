@@ -23,10 +23,11 @@ FILTERS = (
     "$topic LIKE 'a/%' AND $level1 = 'a' AND $qos >= 1 AND $retain = FALSE AND $size < 9 AND $user.k = 'v'",
     "5 < temp AND on AND NOT off",
     "(a = 1 OR b = 2) AND (c = 3 OR d = 4) AND (e = 5 OR f = 6)",
+    "tags[*] IN ('x', 'y') AND NOT rows[*].t > 3 OR tags[*] LIKE '%a_' AND tags[*] IS NOT NULL",
     "tags[3].name = 'x' AND tags[3].\"na.me\" <> ''''",
 )
 WORDS = (
-    *b"BETWEEN IS NULL TRUE FALSE ( ) < <= > >= = <> , ' \" . [0] $topic $level1 $user.k".split(),
+    *b"BETWEEN IS NULL TRUE FALSE ( ) < <= > >= = <> , ' \" . [0] [*] $topic $level1 $user.k".split(),
     *b"AND OR NOT IN LIKE ESCAPE".split(),
     b" AND x > 1",
     b" OR y IN (1,2)",
@@ -37,6 +38,7 @@ WORDS = (
 )
 EVENTS: tuple[dict[str, Value], ...] = (
     {"temp": 31, "site": "north", "x": 2.5, "name": "a%xb", "on": True},
+    {"tags[*] = 1": True, "tags[*] > -2500": False, "a[*].b = 'a'": True, "tags[*] IS NULL": False},
     {"temp": None, "x": "a", "name": "", "$topic": "a/b", "$qos": 1, "$retain": False, "$size": 3},
     {},
 )
@@ -66,7 +68,9 @@ def make(chance: Random) -> bytes:
 
     def condition(depth: int) -> str:
         kind = chance.randrange(8 if depth else 5)
-        name = chance.choice(("x", "temp", "a.b[0]", '"odd key"', "$topic", "$user.k", "name", "\u00fc"))
+        name = chance.choice(
+            ("x", "temp", "a.b[0]", "tags[*]", "a[*].b", '"odd key"', "$topic", "$user.k", "name", "\u00fc")
+        )
         value = chance.choice(("1", "-2.5e3", "'a'", "'%_'", "''''", "TRUE", "9" * 20, "'\u20ac'", "0.1"))
         match kind:
             case 0:
