@@ -153,6 +153,14 @@ def test_an_event_that_cannot_be_read_is_told_as_such() -> None:
     assert explain("temp IS NULL", "--event", "{").stdout.rstrip().endswith(UNREADABLE)
 
 
+def test_a_difference_in_the_elements_of_an_array_is_told_as_a_condition() -> None:
+    reasons = told("tags[*] = 'x'", "--covers", "NOT tags[*] = 'x' AND a = 1")["covers"]["reasons"]
+    assert reasons == [
+        "only the other accepts a = 1 and NOT tags[*] = 'x'; here tags[*] = 'x' is TRUE",
+        "only this one accepts tags[*] = 'x'; there a is 1",
+    ]
+
+
 def test_every_term_is_judged_and_the_reason_is_given() -> None:
     arguments = (
         f"{TRUCK} OR pos.lat = 1 OR $user.site = 'n' OR $qos = 1",

@@ -8,6 +8,7 @@ import pytest
 
 from edgebroker.federation.effects import DeliverEvent
 from edgebroker.federation.options import DEFAULT_OPTIONS, PUBLISHED_OPTIONS, FederationOptions
+from edgebroker.filters import Filter
 from edgebroker.header import EventHeader
 from edgebroker.instants import SECOND
 from edgebroker.overlay.congestion import QueueSample
@@ -89,6 +90,18 @@ def test_a_copy_that_comes_twice_is_dropped() -> None:
     assert came(made) == ["a.1", "b.1"]
     assert made.peers["a.1"].received("a.0", forward, made.now) == []
     assert made.peers["a.1"].forwarder.duplicates == 1
+
+
+def test_a_payload_that_no_other_gateway_can_be_asked_about_is_counted() -> None:
+    """Nobody here reads it, and it does not leave: without a count nothing would tell of it."""
+    made = federation("a-b", 2)
+    made.subscribe("b.1", 1, "t/#", Filter.parse("tags[*] = 'x' OR temp > 1").predicates)
+    made.settle()
+    for payload in (b'{"temp":2', b'{"temp":2}\0', b'{"tags":["y","x"]}', b'{"tags":["y"]}', b""):
+        made.publish("a.0", "P", "t/x", payload)
+        made.settle()
+    assert came(made).count("b.1") == 2
+    assert made.peers["a.0"].forwarder.unreadable.by_topic == {"t/x": 1}
 
 
 def test_choices_hold_for_a_window() -> None:

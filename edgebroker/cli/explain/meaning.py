@@ -20,9 +20,9 @@ from edgebroker.cli.explain.terms import (
 )
 from edgebroker.filters import Filter, explain
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers
-from edgebroker.filters.names import AttributeName, AttributeSource
+from edgebroker.filters.names import AttributeName, AttributeSource, is_element_test
 from edgebroker.filters.spelling import literal
-from edgebroker.predicate import Attributes, Composite, Predicate
+from edgebroker.predicate import Attributes, Bound, Composite, Predicate
 
 _RELATIONS: Final = {
     (True, True): "equal",
@@ -91,13 +91,19 @@ def compare(this: Filter, other: Filter) -> FilterComparison:
 def _event_text(event: Attributes) -> str:
     """Returns the event as text, without attributes that are not tested."""
     present = [
-        f"an object as {attribute}" if isinstance(value, Composite) else f"{attribute} = {literal(value)}"
+        f"an object as {attribute}" if isinstance(value, Composite) else _value_text(attribute, value)
         for attribute, value in event.items()
         if value is not None
     ]
     absent = [attribute for attribute, value in event.items() if value is None]
     without = f"without {', '.join(absent)}" if absent else ""
     return f"{' and '.join(present) or 'a message'} {without}".strip()
+
+
+def _value_text(attribute: str, value: Bound) -> str:
+    if is_element_test(attribute):
+        return attribute if value else f"NOT {attribute}"
+    return f"{attribute} = {literal(value)}"
 
 
 def _failed_tests(predicates: tuple[Predicate, ...], event: Attributes) -> str:
