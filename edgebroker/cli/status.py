@@ -99,7 +99,7 @@ def _unreadable(unreadable: Mapping[str, Any]) -> list[str]:
     counts = [f"{count(unreadable[by])} for {by}" for by in ("clients", "gateways") if unreadable.get(by)]
     topics = [f"{topic or 'other topics'} {count(number)}" for topic, number in unreadable.get("topics", {}).items()]
     shown = f": {', '.join(topics[:TOPICS_SHOWN])}" if topics else ""
-    return [f"unread    {', '.join(counts)}{shown}"] if counts else []
+    return [f"payloads  unreadable {', '.join(counts)}{shown}"] if counts else []
 
 
 def _peers(now: Status) -> list[str]:
