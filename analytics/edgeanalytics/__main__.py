@@ -47,9 +47,16 @@ def main() -> None:
     """What became of every message: reports about the delivery logs that `edgebroker run --log-dir` writes."""
 
 
-@main.command()
+@main.command(epilog="\b\nExample:\n  edgeanalytics report delivery-log --output report.html")
 @click.argument("logdir", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the HTML page.")
+@click.option(
+    "-o",
+    "--output",
+    "--out",
+    "out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write the HTML page.",
+)
 @json_flag
 @master_option
 def report(logdir: Path, out: Path | None, as_json: bool, master: str) -> None:
@@ -150,7 +157,7 @@ def key_lines(summary: Any, out: Path | None) -> list[str]:
     return lines
 
 
-@main.command()
+@main.command(epilog="\b\nExample:\n  edgeanalytics doctor --json")
 @json_flag
 @master_option
 def doctor(as_json: bool, master: str) -> None:

@@ -11,17 +11,29 @@ import click
 from edgebridge.session.acl import ANONYMOUS_USER, Acl, AclInvalid
 from edgebridge.session.authorization import AccessDecision, AclRights
 from edgebridge.session.subscription_text import parse_subscription
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.publication import Publication
 from edgebroker.runtime.private_files import read_private
 from edgebroker.topics import parse_topic_name
 
 
-@click.command("acl")
+@click.command(
+    "acl",
+    epilog=examples(
+        "edgebroker acl rules", "edgebroker acl rules write pumps/3/state --user pump-3 --payload '{\"temp\": 31}'"
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("access", required=False, type=WordChoice(["read", "write", "subscribe"]))
 @click.argument("topic", required=False)
-@click.option("--user", default=ANONYMOUS_USER, help="Who; without it, somebody who proved to be nobody in particular.")
+@click.option(
+    "-u",
+    "--username",
+    "--user",
+    "user",
+    default=ANONYMOUS_USER,
+    help="Who; without it, somebody who proved to be nobody in particular.",
+)
 @click.option("--client", default="client", show_default=True, help="The client identifier.")
 @click.option("--payload", help="What the message says: decides where conditions do.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")

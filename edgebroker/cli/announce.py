@@ -19,7 +19,7 @@ import edgebroker
 from edgebroker.cli import Refused
 from edgebroker.cli.client_options import ClientOptions, client_options, client_options_of, run
 from edgebroker.cli.mqtt_client import connect
-from edgebroker.cli.parameters import ExistingPath
+from edgebroker.cli.parameters import ExistingPath, examples
 from edgebroker.errors import TopicInvalid
 from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 from edgebroker.topics import parse_topic_name
@@ -171,7 +171,14 @@ def check_table(table: object, known: Mapping[str, type], where: str, needed: tu
         raise Refused(f"{where}: id is {identifier!r}; write 1 to 64 letters, digits, '_' and '-'")
 
 
-@click.command("announce", short_help="Announce devices to Home Assistant.")
+@click.command(
+    "announce",
+    short_help="Announce devices to Home Assistant.",
+    epilog=examples(
+        "edgebroker announce devices.toml --dry-run",
+        "edgebroker announce devices.toml -h gateway.local -u anna --password-file anna.txt",
+    ),
+)
 @click.argument("file", type=ExistingPath(dir_okay=False))
 @client_options
 @click.option("--prefix", default="homeassistant", show_default=True, help="Where Home Assistant listens.")

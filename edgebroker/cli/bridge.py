@@ -12,6 +12,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.display import count, octets, on_disk, shortened, span
 from edgebroker.cli.http_client import GatewayEndpoint, GatewayOptions, gateway_options, get_json, post_json
+from edgebroker.cli.parameters import examples
 from edgebroker.runtime.settings.toml import toml_value
 
 COST_HEADING: Final = ("PREFIX", "OUT", "IN", "MESSAGES", "SHARE", "SINCE START", "SHARE")
@@ -105,7 +106,7 @@ def command() -> None:
     """Look at the bridges of a running gateway, and add, pause, resume and remove them."""
 
 
-@command.command("list")
+@command.command("list", epilog=examples("edgebroker bridge list"))
 @gateway_options()
 def list_(gateway: GatewayOptions, as_json: bool) -> None:
     """List all bridges.
@@ -119,7 +120,9 @@ def list_(gateway: GatewayOptions, as_json: bool) -> None:
     sys.exit(0 if all(row["state"] in GOOD_STATES for row in answer["bridges"]) and not set_aside else 1)
 
 
-@command.command("status", short_help="Show all there is to know of one bridge.")
+@command.command(
+    "status", short_help="Show all there is to know of one bridge.", epilog=examples("edgebroker bridge status office")
+)
 @click.argument("name")
 @gateway_options()
 def status(name: str, gateway: GatewayOptions, as_json: bool) -> None:
@@ -143,7 +146,11 @@ def status(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     sys.exit(0 if row["state"] in GOOD_STATES and not aside else 1)
 
 
-@command.command("costs", short_help="Show who spends the bytes of a bridge.")
+@command.command(
+    "costs",
+    short_help="Show who spends the bytes of a bridge.",
+    epilog=examples("edgebroker bridge costs office --depth 2"),
+)
 @click.argument("name")
 @click.option("--depth", type=click.IntRange(1, 4), default=2, show_default=True, help="Levels of topics told apart.")
 @click.option(
@@ -156,7 +163,9 @@ def costs(name: str, depth: int, limit: int, gateway: GatewayOptions, as_json: b
     click.echo(json.dumps(answer) if as_json else "\n".join(cost_table(answer, limit)))
 
 
-@command.command("add")
+@command.command(
+    "add", epilog=examples("edgebroker bridge add office 192.0.2.20:1883 --topic 'sensors/# out 1 where temp > 30'")
+)
 @click.argument("name")
 @click.argument("address")
 @click.option("--topic", "topics", multiple=True, required=True, metavar="RULE", help='"sensors/# out 1"; repeat it.')
@@ -181,7 +190,7 @@ def toml_setting(value: str) -> str:
     return f"{key} = {text if is_toml else toml_value(text)}"
 
 
-@command.command("pause")
+@command.command("pause", epilog=examples("edgebroker bridge pause office"))
 @click.argument("name")
 @gateway_options()
 def pause(name: str, gateway: GatewayOptions, as_json: bool) -> None:
@@ -189,7 +198,7 @@ def pause(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     _run_order(gateway.endpoint(), as_json, f"{name} is paused", do="pause", name=name)
 
 
-@command.command("resume")
+@command.command("resume", epilog=examples("edgebroker bridge resume office"))
 @click.argument("name")
 @gateway_options()
 def resume(name: str, gateway: GatewayOptions, as_json: bool) -> None:
@@ -197,7 +206,7 @@ def resume(name: str, gateway: GatewayOptions, as_json: bool) -> None:
     _run_order(gateway.endpoint(), as_json, f"{name} is dialled", do="resume", name=name)
 
 
-@command.command("remove")
+@command.command("remove", epilog=examples("edgebroker bridge remove office"))
 @click.argument("name")
 @gateway_options()
 def remove(name: str, gateway: GatewayOptions, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.init import HOST, NAME, own_names
 from edgebroker.cli.init.authority import CERTIFICATE_DAYS, Authority, KeyPair
+from edgebroker.cli.parameters import examples
 
 _directory = click.option(
     "--dir",
@@ -31,7 +32,7 @@ def command() -> None:
     """Make certificates with the authority that `edgebroker init` made."""
 
 
-@command.command()
+@command.command(epilog=examples("edgebroker certificate client pump-3 pump-4 --dir site"))
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_directory
 @_days
@@ -43,7 +44,10 @@ def client(names: tuple[str, ...], directory: Path, days: int) -> None:
     _issue(names, directory, "clients", Authority.client, days)
 
 
-@command.command(short_help="A certificate for each gateway NAME of a federation.")
+@command.command(
+    short_help="A certificate for each gateway NAME of a federation.",
+    epilog=examples("edgebroker certificate gateway gw-north gw-south --dir site"),
+)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @_directory
 @_days
@@ -55,7 +59,10 @@ def gateway(names: tuple[str, ...], directory: Path, days: int) -> None:
     _issue(names, directory, "gateways", Authority.gateway, days)
 
 
-@command.command(short_help="A new certificate for the gateway itself.")
+@command.command(
+    short_help="A new certificate for the gateway itself.",
+    epilog=examples("edgebroker certificate server --host 192.168.1.10 --host gateway.local --dir site"),
+)
 @click.option("--host", "hosts", multiple=True, help="A name or address of this gateway; may be repeated.")
 @_directory
 @_days
@@ -78,7 +85,12 @@ def server(hosts: tuple[str, ...], directory: Path, days: int) -> None:
     click.echo("a running gateway shows it after SIGHUP: systemctl reload edgebroker")
 
 
-@command.command(short_help="Let the certificates of the clients NAME hold no longer.")
+@command.command(
+    short_help="Let the certificates of the clients NAME hold no longer.",
+    epilog=examples(
+        "edgebroker certificate revoke pump-3 --dir site", "edgebroker certificate revoke gw-south --gateway --dir site"
+    ),
+)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--gateway", "is_gateway", is_flag=True, help="Each NAME is a gateway of a federation, not a client.")
 @_directory

@@ -25,7 +25,7 @@ from edgebroker.cli.http_client import (
     token_file_option,
 )
 from edgebroker.cli.output import Unwritable, complain, say
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType, examples
 from edgebroker.errors import EdgebrokerError
 from edgebroker.runtime.listeners.listeners import expiries
 from edgebroker.runtime.referenced_files import ReferencedFiles
@@ -146,7 +146,11 @@ class CheckCommand(click.Command):
             raise
 
 
-@click.command("check", cls=CheckCommand)
+@click.command(
+    "check",
+    cls=CheckCommand,
+    epilog=examples("edgebroker check gateway.toml", "edgebroker check --http 9883 --warn-queue 1000"),
+)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
 @click.option("--quiet", "-q", is_flag=True, help="Of a FILE show only what is not in order.")

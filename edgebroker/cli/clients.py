@@ -18,7 +18,7 @@ from edgebroker.cli.http_client import (
     get_json,
     post_json,
 )
-from edgebroker.cli.parameters import DurationType, WordChoice
+from edgebroker.cli.parameters import DurationType, WordChoice, examples
 
 LIMIT: Final = 100
 PAGE_ROWS: Final = 1_000  # rows in one response
@@ -33,7 +33,11 @@ def command() -> None:
     """Look at the clients of a running gateway, disconnect them, and end their sessions."""
 
 
-@command.command("list", short_help="List clients, connected or with a session that waits.")
+@command.command(
+    "list",
+    short_help="List clients, connected or with a session that waits.",
+    epilog=examples("edgebroker client list", "edgebroker client list 'pump-*' --state away --sort queue"),
+)
 @click.argument("pattern", default="*", metavar="[PATTERN]")
 @click.option("--state", type=WordChoice(["connected", "away", "slow"]), help="Only those; slow: reads too slowly.")
 @click.option("--sort", type=WordChoice(SORTS), default="client", show_default=True, help="The most first, or by name.")
@@ -62,7 +66,9 @@ def _get_clients(endpoint: GatewayEndpoint, pattern: str, state: str, sort: str,
     return answer
 
 
-@command.command("show", short_help="Show all there is to know of one client.")
+@command.command(
+    "show", short_help="Show all there is to know of one client.", epilog=examples("edgebroker client show pump-3")
+)
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=20, show_default=True, help="Lines of each kind.")
 @gateway_options()
@@ -76,7 +82,11 @@ def show(name: str, limit: int, gateway: GatewayOptions, as_json: bool) -> None:
     click.echo(json.dumps(answer) if as_json else "\n".join(_detail_lines(answer)))
 
 
-@command.command("readers", short_help="Show who would get a message of TOPIC now.")
+@command.command(
+    "readers",
+    short_help="Show who would get a message of TOPIC now.",
+    epilog=examples("edgebroker client readers sensors/a --payload '{\"temp\": 31}'"),
+)
 @click.argument("topic")
 @click.option("--payload", metavar="TEXT", help="What the message says: decides where content filters or rules ask.")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Of the message.")
@@ -97,7 +107,7 @@ def readers(topic: str, payload: str | None, qos: int, limit: int, gateway: Gate
     sys.exit(0 if any(not forecast.startswith("no") for forecast in answer["answers"]) else 1)
 
 
-@command.command("disconnect")
+@command.command("disconnect", epilog=examples("edgebroker client disconnect pump-3 pump-4"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @gateway_options()
 def disconnect(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
@@ -117,7 +127,11 @@ def disconnect(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> 
     sys.exit(orders.exit_code or (0 if were_all_connected else 1))
 
 
-@command.command("end", short_help="End the sessions of clients, and their connections.")
+@command.command(
+    "end",
+    short_help="End the sessions of clients, and their connections.",
+    epilog=examples("edgebroker client end archive"),
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @gateway_options()
 def end(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
@@ -133,7 +147,11 @@ def end(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
     sys.exit(orders.exit_code)
 
 
-@command.command("block", short_help="Keep clients out for a while, and disconnect them.")
+@command.command(
+    "block",
+    short_help="Keep clients out for a while, and disconnect them.",
+    epilog=examples("edgebroker client block pump-3 --for 1h --why 'floods the line'"),
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--for", "duration", type=DurationType(), default="1h", show_default=True, help="90s, 15m, 12h, 30d.")
 @click.option("--why", default="", metavar="TEXT", help="What `blocked` and the operator's log say of it.")
@@ -152,7 +170,7 @@ def block(names: Sequence[str], duration: int, why: str, gateway: GatewayOptions
     sys.exit(orders.exit_code)
 
 
-@command.command("unblock")
+@command.command("unblock", epilog=examples("edgebroker client unblock pump-3"))
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @gateway_options()
 def unblock(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
@@ -163,7 +181,7 @@ def unblock(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> Non
     sys.exit(orders.exit_code)
 
 
-@command.command("blocked")
+@command.command("blocked", epilog=examples("edgebroker client blocked --json"))
 @gateway_options()
 def blocked(gateway: GatewayOptions, as_json: bool) -> None:
     """List who is kept out, for how long still, since when, and why."""

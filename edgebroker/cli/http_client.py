@@ -93,7 +93,7 @@ def gateway_options(json_help: str = "For programs.") -> Callable[[Callable[...,
             click.option("--json", "as_json", is_flag=True, help=json_help),
             token_file_option,
             click.option(
-                "--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."
+                "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings."
             ),
             click.option(
                 "--http", type=HttpAddressType(), help="Where the gateway is asked.  [default: 127.0.0.1:9883]"

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from edgebroker.cli.parameters import examples
 from edgebroker.errors import JournalDamaged
 from edgebroker.runtime.journal.damage_notice import DamageNotice
 from edgebroker.runtime.journal.files import JournalFiles
@@ -90,7 +91,7 @@ def refuse(reason: str) -> NoReturn:
 # -- check --------------------------------------------------------------------------------------------------------
 
 
-@command.command()
+@command.command(epilog=examples("edgebroker journal check data"))
 @folder_argument
 @click.option("--card-gb", type=click.FloatRange(0.001), help="The card's size, if it is not data.card_gb.")
 @click.option("--card-cycles", type=click.IntRange(1), help="How many times over it may be written.")
@@ -250,7 +251,7 @@ def lines(report: dict[str, Any]) -> list[str]:
 # -- acknowledge --------------------------------------------------------------------------------------------------
 
 
-@command.command(short_help="End the warnings of damage.")
+@command.command(short_help="End the warnings of damage.", epilog=examples("edgebroker journal acknowledge data"))
 @folder_argument
 @json_flag
 def acknowledge(folder: Path, as_json: bool) -> None:
@@ -277,7 +278,9 @@ def acknowledge(folder: Path, as_json: bool) -> None:
 # -- show ---------------------------------------------------------------------------------------------------------
 
 
-@command.command(short_help="Print the records that recovery would read.")
+@command.command(
+    short_help="Print the records that recovery would read.", epilog=examples("edgebroker journal show data --limit 20")
+)
 @folder_argument
 @click.option("--from", "first", type=click.IntRange(1), default=1, metavar="LSN", help="Begin with this record.")
 @click.option("--kind", metavar="NAME|NUMBER", help="Only records of this kind.")

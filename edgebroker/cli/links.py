@@ -11,11 +11,12 @@ import click
 
 from edgebroker.cli.display import count, octets
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
+from edgebroker.cli.parameters import examples
 
 HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 
 
-@click.command("links")
+@click.command("links", epilog=examples("edgebroker links", "edgebroker links --http gateway-3:9883"))
 @gateway_options("For programs: the answer of /links as it is.")
 def command(gateway: GatewayOptions, as_json: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.

@@ -18,7 +18,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.display import plain
-from edgebroker.cli.parameters import ExistingPath, WordChoice
+from edgebroker.cli.parameters import ExistingPath, WordChoice, examples
 from edgebroker.errors import LogDamaged
 from edgebroker.log_schema import DELIVERY, TABLES, TRAFFIC, Cause, Fate
 from edgebroker.runtime.delivery_log import segment_files
@@ -215,7 +215,12 @@ def trace_id_of(_context: click.Context, _parameter: click.Parameter, text: str 
     return match[1]
 
 
-@command.command(short_help="Print records, one per line.")
+@command.command(
+    short_help="Print records, one per line.",
+    epilog=examples(
+        "edgebroker log cat delivery-log", "edgebroker log cat delivery-log --trace-id 4bf92f3577b34da6a3ce929d0e0e4736"
+    ),
+)
 @paths_argument
 @click.option(
     "--table",
@@ -245,7 +250,7 @@ def cat(paths: tuple[Path, ...], table: str, trace_id: str | None, as_json: bool
     log_reader.exit()
 
 
-@command.command(short_help="Sum up what the logs say.")
+@command.command(short_help="Sum up what the logs say.", epilog=examples("edgebroker log stat delivery-log"))
 @paths_argument
 @json_flag
 def stat(paths: tuple[Path, ...], as_json: bool) -> None:
@@ -298,7 +303,12 @@ def stat(paths: tuple[Path, ...], as_json: bool) -> None:
     log_reader.exit()
 
 
-@command.command(short_help="Hand records to other programs.")
+@command.command(
+    short_help="Hand records to other programs.",
+    epilog=examples(
+        "edgebroker log export delivery-log --csv deliveries.csv", "edgebroker log export delivery-log --sqlite log.db"
+    ),
+)
 @paths_argument
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False), help="Write CSV of one table; - is stdout.")
 @click.option(

@@ -32,6 +32,11 @@ class WordChoice(_Choice):
             self.fail(f"{error.message} Did you mean '{nearest}'?", param, ctx)
 
 
+def examples(*lines: str) -> str:
+    """Returns the end of a command's help: *lines* as they are typed."""
+    return "\n  ".join(("\b\nExamples:" if len(lines) > 1 else "\b\nExample:", *lines))
+
+
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 DIGITS_MAX: Final = 9
 

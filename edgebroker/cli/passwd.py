@@ -14,12 +14,19 @@ import click
 
 from edgebridge.session.passwordfile import PasswordFile, PasswordInvalid, User, check_password, make_user
 from edgebridge.session.passwordhash import SALT_BYTES, Pbkdf2
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.limits import OPERATOR_FILE_BYTES_MAX
 from edgebroker.runtime.private_files import is_open_to_others, read_private, replace_private
 
 
-@click.command("passwd")
+@click.command(
+    "passwd",
+    epilog=examples(
+        "edgebroker passwd users anna",
+        "head -c 15 /dev/urandom | base64 > pump-3.txt",
+        "edgebroker passwd users pump-3 --password-file pump-3.txt",
+    ),
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("user", required=False)
 @click.argument("password", required=False)

@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, post_json
+from edgebroker.cli.parameters import examples
 from edgebroker.runtime.reload import rejected_outcome
 from edgebroker.runtime.settings import Settings, SettingsRefused
 
 
-@click.command("reload")
+@click.command("reload", epilog=examples("edgebroker reload --config gateway.toml"))
 @gateway_options()
 def command(gateway: GatewayOptions, as_json: bool) -> None:
     """Have a running gateway read its settings again, and the files they name, as SIGHUP does, and show the outcome.

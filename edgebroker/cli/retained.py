@@ -12,7 +12,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.display import aligned, count, octets, shortened, span
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json, post_json
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 
 LIMIT: Final = 20
 TOPIC_COLUMNS: Final = 60
@@ -23,7 +23,11 @@ def command() -> None:
     """Look at the retained messages of a running gateway, and clear them."""
 
 
-@command.command("list", short_help="List the retained messages of this gateway.")
+@command.command(
+    "list",
+    short_help="List the retained messages of this gateway.",
+    epilog=examples("edgebroker retained list 'old/#' --sort bytes"),
+)
 @click.argument("topic_filter", default="#", metavar="[TOPIC_FILTER]")
 @click.option("--sort", type=WordChoice(["topic", "bytes", "age"]), default="topic", show_default=True)
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
@@ -39,7 +43,7 @@ def list_(topic_filter: str, sort: str, limit: int, gateway: GatewayOptions, as_
     click.echo(json.dumps(answer) if as_json else "\n".join(_listed(answer)))
 
 
-@command.command("clear")
+@command.command("clear", epilog=examples("edgebroker retained clear 'old/#' --yes"))
 @click.argument("topic_filter")
 @click.option("--yes", is_flag=True, help="Clear all that a filter with wildcards matches, without asking.")
 @gateway_options()

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import HttpAddress, HttpAddressType
+from edgebroker.cli.parameters import HttpAddress, HttpAddressType, examples
 from edgebroker.runtime.loop.asyncio_without_ssl import import_asyncio
 from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.settings import COMMAND_LINE
@@ -22,7 +22,14 @@ class SettingsFileInvalid(Refused):
     exit_code = os.EX_CONFIG  # 78; the units of deploy/ and of `init` do not restart after it
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "edgebroker run",
+        "edgebroker run --config site/gateway.toml --log-level info",
+        "edgebroker run --topology plant.toml --name gw-north --http 9883",
+    ),
+)
 @click.option("--config", "-c", type=click.Path(path_type=Path), metavar="FILE", help="Settings (TOML); see `check`.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.  [default: 1883]")

@@ -13,7 +13,7 @@ import click
 from edgebroker import PURE_COSTS
 from edgebroker.cli.display import count, fitted, octets, on_disk, span
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, get_json
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 
 Status = Mapping[str, Any]
 
@@ -163,7 +163,9 @@ ROWS = 10
 WIDTH_MAX = 120
 
 
-@click.command("status")
+@click.command(
+    "status", epilog=examples("edgebroker status", "edgebroker status --config site/gateway.toml --sort bytes")
+)
 @gateway_options("For programs: the answer of /status as it is.")
 @click.option("--sort", type=WordChoice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 def command(gateway: GatewayOptions, sort: str, as_json: bool) -> None:

@@ -35,7 +35,9 @@ FILTER_SUPPORT: Final = "filter"
 )
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
 @click.option("-C", "--count", type=click.IntRange(1), help="End after this many messages.")
-@click.option("-W", "--wait", "wait_s", type=click.FloatRange(0), metavar="SECONDS", help="End after this long.")
+@click.option(
+    "-W", "--seconds", "--wait", "wait_s", type=click.FloatRange(0), metavar="SECONDS", help="End after this long."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per message.")
 @click.option("--raw", is_flag=True, help="Send control characters to a terminal as they are.")
 @click.option("-c", "--keep-session", is_flag=True, help="Resume the session of -i ID, and leave it when ending.")
@@ -47,6 +49,9 @@ def command(**options: Any) -> None:
 
     On a terminal, control characters are shown as \\x1b and the like, but for line ends and tabs: whoever publishes
     could command the terminal otherwise. Files and pipes get every byte as it came.
+
+    Messages have their own topics: a program that matches topics itself registers its handler for the topic filter of
+    -t, without what --where or `$filter/...` adds (docs/recipes.md).
 
     \b
     edgebroker sub -t 'sensors/#' -v --where "temp > 30 AND site = 'north'"

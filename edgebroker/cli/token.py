@@ -12,7 +12,7 @@ import click
 
 from edgebridge.session.token import KEY_BYTES_MIN, JsonWebToken, TokenInvalid, TokenKeys, key_line
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import DurationType
+from edgebroker.cli.parameters import DurationType, examples
 from edgebroker.runtime.private_files import read_private, replace_private
 
 
@@ -21,7 +21,9 @@ def command() -> None:
     """The group; see its commands."""
 
 
-@command.command("key", short_help="Add a new key called KEY_ID to FILE.")
+@command.command(
+    "key", short_help="Add a new key called KEY_ID to FILE.", epilog=examples("edgebroker token key keys 2027")
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("key_id")
 def make_key(file: Path, key_id: str) -> None:
@@ -38,7 +40,7 @@ def make_key(file: Path, key_id: str) -> None:
     replace_private(file, text + ("" if not text or text.endswith("\n") else "\n") + line + "\n")
 
 
-@command.command("make")
+@command.command("make", epilog=examples("edgebroker token make keys pump-3 --for 30d --allow 'write pumps/3/#'"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("user")
 @click.option(
@@ -57,7 +59,11 @@ def make(file: Path, user: str, duration: int, key_id: str | None, rules: tuple[
     click.echo(keys.make(JsonWebToken(user, until, key_id=key_id), list(rules) if rules else None))
 
 
-@command.command("check", short_help="Does TOKEN hold, for the keys of FILE?")
+@command.command(
+    "check",
+    short_help="Does TOKEN hold, for the keys of FILE?",
+    epilog=examples("edgebroker token check keys < token.txt"),
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("token", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import click
 
 from edgebroker.cli.http_client import GatewayNoAnswer, GatewayOptions, gateway_options, get_json
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.cli.status import SORTS, Status, overview, table
 
 # the alternate screen without a cursor, and back
@@ -21,7 +21,7 @@ HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 ROWS_MAX = 100
 
 
-@click.command("top")
+@click.command("top", epilog=examples("edgebroker top --sort bytes", "edgebroker top --once --config gateway.toml"))
 @gateway_options("For programs: the answers of /status, one a line.")
 @click.option("--sort", type=WordChoice(list(SORTS)), default="queue", show_default=True, help="Clients by this.")
 @click.option("--interval", type=click.FloatRange(0.1, 3_600), default=2.0, show_default=True, help="Seconds between.")

@@ -12,6 +12,7 @@ import click
 from edgebroker.cli import Refused
 from edgebroker.cli.display import plain
 from edgebroker.cli.http_client import GatewayOptions, gateway_options, open_response
+from edgebroker.cli.parameters import examples
 
 TIMEOUT_S = 15.0  # the gateway sends an empty line every 5 s when nothing happens
 ARROWS = {"in": "->", "out": "<-", "fate": "=="}
@@ -20,7 +21,10 @@ UNNAMED = ("client", "packet", "fate", "topic")
 HIDDEN = frozenset({"time", "way", "peer", *UNNAMED})
 
 
-@click.command("trace")
+@click.command(
+    "trace",
+    epilog=examples("edgebroker trace --client 'pump-*' --seconds 60", "edgebroker trace --topic 'sensors/#' --json"),
+)
 @click.option("--client", help="Only clients of this name; * stands for anything.")
 @click.option("--topic", help="Only messages to topics that match this filter, and their acknowledgements.")
 @click.option("--seconds", type=click.IntRange(1, 86_400), default=60, show_default=True, help="End after this long.")

@@ -52,7 +52,7 @@ main.add_command(run)
 main.add_command(check)
 
 
-@main.command()
+@main.command(epilog="\b\nExample:\n  edgedevices fleet --devices 100 --rate 2 --seconds 60")
 @click.option("--devices", type=click.IntRange(1, 10_000), default=40, show_default=True)
 @click.option(
     "--profile", type=click.Choice(["cold-chain", "weather", "vibration"]), default="cold-chain", show_default=True
@@ -75,7 +75,15 @@ main.add_command(check)
     show_default=True,
     help="mix: 60/30/10 % of the devices.",
 )
-@click.option("--mqtt", type=click.Choice(["3.1.1", "5", "mixed"]), default="mixed", show_default=True)
+@click.option(
+    "-V",
+    "--protocol-version",
+    "--mqtt",
+    "mqtt",
+    type=click.Choice(["3.1.1", "5", "mixed"]),
+    default="mixed",
+    show_default=True,
+)
 @click.option("--retain", is_flag=True, help="Publish measurements retained.")
 @click.option(
     "--will", is_flag=True, help='Keep a retained "online"/"offline" under TOPIC/status, the latter as the will.'
@@ -120,13 +128,24 @@ def fleet(
     )
 
 
-@main.command()
-@click.option("--topic-prefix", default="host/{hostname}", show_default=True, help="Messages go to PREFIX/telemetry.")
-@click.option("--every", type=duration, default="1", show_default=True, help="Interval between messages.")
+@main.command(epilog="\b\nExample:\n  edgedevices host --broker 192.168.1.10:1883 --interval 10")
+@click.option(
+    "--prefix",
+    "--topic-prefix",
+    "topic_prefix",
+    default="host/{hostname}",
+    show_default=True,
+    help="Messages go to PREFIX/telemetry.",
+)
+@click.option(
+    "--interval", "--every", "every", type=duration, default="1", show_default=True, help="Interval between messages."
+)
 @click.option("--seconds", type=duration, help="Stop after that long [default: run until interrupted].")
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
 @click.option("--payload", type=click.Choice(["json", "cbor"]), default="json", show_default=True)
-@click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
+@click.option(
+    "-V", "--protocol-version", "--mqtt", "mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True
+)
 @click.option("--retain", is_flag=True, help="Publish retained.")
 @common
 def host(
@@ -146,14 +165,20 @@ def host(
     _run_one(source, source.name, mqtt, {"topic": source.topic}, **how)
 
 
-@main.command()
+@main.command(
+    epilog="\b\nExamples:"
+    "\n  edgedevices replay meter.csv --time-column time --topic 'site/{site}/meter' --speed 10"
+    "\n  edgedevices replay traffic.edl --speed max"
+)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--time-column", help="CSV: column with ISO 8601 or Unix times.")
 @click.option("--topic", help="CSV: topic with column names in braces, for instance site/{site}/meter.")
 @click.option("--speed", type=speed_factor, default="1", show_default=True, help="Recorded seconds per second, or max.")
 @click.option("--limit", "--count", type=click.IntRange(1), help="Stop after that many messages.")
 @click.option("--device", help="Device name and MQTT client identifier [default: replay-FILE].")
-@click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
+@click.option(
+    "-V", "--protocol-version", "--mqtt", "mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True
+)
 @click.option("--loop", "loops", is_flag=True, help="Recording: begin again at its end, until interrupted.")
 @click.option("--prefix", default="", help="Recording: put this in front of every topic, for instance test/.")
 @click.option("--columns", help="CSV: columns to publish, comma-separated [default: all].")

@@ -51,12 +51,19 @@ def _positive(text: str) -> float:
     return number if 0.0 < number < float("inf") else 0.0
 
 
-def brokers_option(*names: str) -> Callable[[Command], Command]:
-    """Returns the option of these *names* for the brokers."""
+def brokers_option() -> Callable[[Command], Command]:
+    """Returns the option for the brokers."""
     about = "May be repeated: then devices are dealt to brokers in turn."
     default = ("127.0.0.1:1883",)
     return click.option(
-        *names, "brokers", multiple=True, default=default, show_default=True, metavar="HOST:PORT", help=about
+        "--broker",
+        "--to",
+        "brokers",
+        multiple=True,
+        default=default,
+        show_default=True,
+        metavar="HOST:PORT",
+        help=about,
     )
 
 
@@ -73,7 +80,7 @@ def common(command: Command) -> Command:
         click.option(
             "--drain", type=duration, default="10", show_default=True, help="Wait that long for the last acks."
         ),
-        brokers_option("--broker", "--to"),
+        brokers_option(),
     ):
         command = option(command)
     return access_options(command)
@@ -83,12 +90,12 @@ def access_options(command: Command) -> Command:
     """Adds the options for a broker's authentication."""
     file = click.Path(path_type=Path)
     for option in (
-        click.option("--tls", is_flag=True, help="TLS, with the authorities of this system if --ca is not given."),
+        click.option("--tls", is_flag=True, help="TLS, with the authorities of this system if --cafile is not given."),
         click.option("--key", type=file, help="Its private key."),
         click.option("--cert", type=file, help="Our certificate, where the broker asks for one."),
-        click.option("--ca", type=file, help="TLS: the authorities that may vouch for the broker."),
+        click.option("--cafile", "--ca", "ca", type=file, help="TLS: the authorities that may vouch for the broker."),
         click.option("--password-file", type=file, help="Its first line is the password."),
-        click.option("--username", help="User name for the broker."),
+        click.option("-u", "--username", help="User name for the broker."),
     ):
         command = option(command)
     return command

@@ -15,6 +15,7 @@ from multiprocessing import get_context
 
 import click
 
+from edgebroker.cli.parameters import examples
 from edgebroker.instants import SECOND
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES, JOURNAL_PAGE_MESSAGES_MAX
 from edgelab.experiment.report import StatusLine
@@ -136,7 +137,7 @@ def _broken(outcome: StormOutcome) -> dict[str, object]:
 BROKEN = 1  # exit code: a promise was broken
 
 
-@click.command(name="simulate")
+@click.command(name="simulate", epilog=examples("edgebroker simulate --scenarios 100 --seed 1"))
 @click.option("--scenarios", type=click.IntRange(1), default=100, show_default=True, help="How many storms.")
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="That of the first; the next follow."

@@ -118,7 +118,7 @@ def test_a_second_authority_is_made_only_on_purpose(tmp_path: Path, monkeypatch:
         assert done.exit_code == 2
         assert "lets it sign for this gateway too, --new-ca makes a second one" in done.stderr
         assert not folder.exists()
-    answer = made(second, "--ca", str(first), "--host", "localhost")
+    answer = made(second, "--ca-dir", str(first), "--host", "localhost")
     assert "ca.key" not in answer["files"]
     assert not (second / "ca.key").exists()
     assert (second / "ca.crt").read_bytes() == (first / "ca.crt").read_bytes()
@@ -126,7 +126,7 @@ def test_a_second_authority_is_made_only_on_purpose(tmp_path: Path, monkeypatch:
         check = ["openssl", "verify", "-CAfile", str(first / "ca.crt"), str(second / name)]
         subprocess.run(check, check=True, stdout=subprocess.DEVNULL)
     assert "ca.key" in made(tmp_path / "gateway-3", "--new-ca")["files"]
-    done = CliRunner().invoke(init, [str(tmp_path / "gateway-4"), "--ca", str(second)])
+    done = CliRunner().invoke(init, [str(tmp_path / "gateway-4"), "--ca-dir", str(second)])
     assert (done.exit_code, "there is no" in done.stderr) == (2, True)
 
 

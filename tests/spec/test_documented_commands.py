@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 
+from edgeanalytics.__main__ import main as edgeanalytics
 from edgebroker.cli import main
+from edgedevices.__main__ import main as edgedevices
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS: dict[str, click.Command] = {"edgebroker": main, "edgedevices": edgedevices, "edgeanalytics": edgeanalytics}
 FILES = (
     *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -21,10 +25,10 @@ COLUMNS = 78  # of help at a terminal of 80
 TOLD = re.compile(r"Level\.(?:ERROR|WARNING|INFO), \"([a-z-]+)\"")
 
 
-def wrong(text: str) -> str:
+def wrong(text: str, program: click.Command = main) -> str:
     """What in `edgebroker TEXT` there is not; empty: nothing."""
-    command: click.Command = main
-    context = click.Context(main)
+    command = program
+    context = click.Context(program)
     words = text.split()
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name = words.pop(0)
@@ -81,3 +85,74 @@ def test_no_description_of_a_command_is_cut() -> None:
         assert not [line for line in commands if line.endswith("...") or len(line) > COLUMNS], name
         if group is not main:  # which has a list of its own, with lines that go on
             assert len(commands) == len(group.list_commands(click.Context(group))), name
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """*command*, or all commands below it that have none themselves."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for below in command.list_commands(context):
+        found = command.get_command(context, below)
+        assert found is not None
+        yield from leaves(found, f"{name} {below}")
+
+
+LEAVES = {name: leaf for program, command in PROGRAMS.items() for name, leaf in leaves(command, program)}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_the_help_of_every_command_ends_with_examples_that_are_right(name: str) -> None:
+    program, _, rest = name.partition(" ")
+    help_ = LEAVES[name].get_help(click.Context(LEAVES[name], info_name=name, terminal_width=COLUMNS))
+    examples = [line.strip() for line in help_.splitlines()[1:] if line.strip().startswith(f"{name}")]
+    assert examples, rest
+    for example in examples:
+        text = re.split(r" [|<>] ", re.sub(r"'[^']*'|\"[^\"]*\"", "x", example))[0]
+        assert not wrong(text.removeprefix(f"{program} "), PROGRAMS[program]), example
+
+
+COMMON = {
+    "--ca": "--cafile",
+    "--event": "--payload",
+    "--every": "--interval",
+    "--log": "--log-dir",
+    "--mqtt": "--protocol-version",
+    "--node": "--name",
+    "--out": "--output",
+    "--to": "--broker",
+    "--topic-prefix": "--prefix",
+    "--user": "--username",
+    "--wait": "--seconds",
+    "--config": "-c",
+}
+"""A name that some commands had for a thing -> the one that all of them have."""
+MEASURED = ("edgebroker bench abuse",)
+"""Its `--config` is what it measures with, not where a gateway is found."""
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_an_option_has_the_same_name_in_every_command(name: str) -> None:
+    for option in LEAVES[name].params:
+        for special, common in COMMON.items():
+            if special in option.opts and name not in MEASURED:
+                assert common in option.opts, f"{name} {special}"
+
+
+WITHOUT_JSON = {
+    "edgebroker topology plan": "it prints a file",
+    "edgebroker topology show": "it draws; `check` has the facts",
+    "edgebroker token key": "it prints nothing",
+    "edgebroker token make": "it prints a token and nothing else",
+    **dict.fromkeys(
+        [f"edgebroker certificate {name}" for name in ("client", "gateway", "server", "revoke")],
+        "it makes files whose names follow from what was asked",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_what_answers_has_the_answer_for_programs_too(name: str) -> None:
+    has_json = any("--json" in option.opts for option in LEAVES[name].params)
+    assert has_json != (name in WITHOUT_JSON), WITHOUT_JSON.get(name, "--json is missing")

@@ -18,7 +18,7 @@ from edgebroker.cli.explain.match_trace import MatchTrace, reason_lines, reasons
 from edgebroker.cli.explain.meaning import FilterExplanation, compare
 from edgebroker.cli.explain.placement import SubscriptionPlacement, SubscriptionTree
 from edgebroker.cli.explain.terms import UNREADABLE, SubscriptionForms, judge_event
-from edgebroker.cli.parameters import ExistingPath
+from edgebroker.cli.parameters import ExistingPath, examples
 from edgebroker.errors import FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.filters import Extractor, Filter
 from edgebroker.filters.names import AttributeName, AttributeSource
@@ -171,10 +171,23 @@ LABEL: Final = 16
 """Width of the left column."""
 
 
-@click.command("explain", short_help="Show how a filter is understood, where it sits, and why a message matches.")
+@click.command(
+    "explain",
+    short_help="Show how a filter is understood, where it sits, and why a message matches.",
+    epilog=examples(
+        "edgebroker explain \"temp > 30 AND site = 'north'\" --event '{\"temp\": 31}'",
+        "edgebroker explain 'temp > 30' --covers 'temp > 40'",
+    ),
+)
 @click.argument("expression", metavar="[EXPR]", required=False)
 @click.option("--topic", default="#", show_default=True, help="The topic filter to show the subscription with.")
-@click.option("--event", metavar="PAYLOAD", help="Also say what the filter finds of a message with this payload.")
+@click.option(
+    "--payload",
+    "--event",
+    "event",
+    metavar="PAYLOAD",
+    help="Also say what the filter finds of a message with this payload.",
+)
 @click.option("--topic-name", metavar="TOPIC", help="With --event: the topic of the message.")
 @click.option("--qos", type=click.IntRange(0, 2), default=0, help="With --event: its QoS.  [default: 0]")
 @click.option("--retain", is_flag=True, help="With --event: it is published retained.")

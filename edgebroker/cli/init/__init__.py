@@ -38,10 +38,10 @@ Folder = click.Path(path_type=Path, file_okay=False)
 @click.command("init")
 @click.argument("directory", metavar="[DIR]", default=".", type=Folder)
 @click.option("--host", "hosts", multiple=True, help="A name or address of this gateway; may be repeated.")
-@click.option("--node", help="What the gateway is called.  [default: this machine's name]")
-@click.option("--user", default="admin", show_default=True, help="The first user.")
+@click.option("--name", "--node", "node", help="What the gateway is called.  [default: this machine's name]")
+@click.option("-u", "--username", "--user", "user", default="admin", show_default=True, help="The first user.")
 @click.option("--client", default="example", show_default=True, help="Whom the first client certificate names.")
-@click.option("--ca", "ca_folder", type=Folder, metavar="DIR", help="Sign with ca.crt and ca.key of this folder.")
+@click.option("--ca-dir", "ca_folder", type=Folder, metavar="DIR", help="Sign with ca.crt and ca.key of this folder.")
 @click.option("--new-ca", "is_second_ca", is_flag=True, help="Make an authority although there is one nearby.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
 def command(
@@ -58,13 +58,13 @@ def command(
 
     Nothing that is there is overwritten: then exit code 2, and nothing is done. The user's password is made by chance
     and shown this once. Certificates are made by the program `openssl`. One authority does for all gateways: where one
-    is found in this folder or next to DIR, say with --ca that it signs for this gateway too.
+    is found in this folder or next to DIR, say with --ca-dir that it signs for this gateway too.
 
     \b
     edgebroker init gateway-1
-    edgebroker init gateway-2 --ca gateway-1 --host 192.168.1.12
+    edgebroker init gateway-2 --ca-dir gateway-1 --host 192.168.1.12
     """  # noqa: D301 - click reads \b, the character: keep the lines below it as they are
-    for value, option in ((user, "--user"), (client, "--client"), *(((node, "--node"),) if node else ())):
+    for value, option in ((user, "--username"), (client, "--client"), *(((node, "--name"),) if node else ())):
         if not NAME.fullmatch(value):
             raise click.UsageError(f"{option} {value!r}: 1 to 64 letters, digits, '.', '_' or '-'")
     for host in hosts:
@@ -80,11 +80,11 @@ def command(
     if ca_folder is not None:
         authority = Authority(KeyPair(ca_folder / "ca.crt", ca_folder / "ca.key"))
         if missing := [str(path) for path in (authority.pair.certificate, authority.pair.key) if not path.is_file()]:
-            raise Refused(f"--ca {ca_folder}: there is no {' and no '.join(missing)}")
+            raise Refused(f"--ca-dir {ca_folder}: there is no {' and no '.join(missing)}")
     elif not is_second_ca and (found := authority_near(directory)) is not None:
         raise Refused(
             f"there is an authority in {found} already, and who trusts it does not trust another one: "
-            f"--ca {shlex.quote(str(found))} lets it sign for this gateway too, --new-ca makes a second one"
+            f"--ca-dir {shlex.quote(str(found))} lets it sign for this gateway too, --new-ca makes a second one"
         )
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     folders = [directory / name for name in ("clients", *FOLDERS)] + [directory, *directory.parents]

@@ -16,6 +16,7 @@ import click
 from edgebroker.cli import Refused, mosquitto_import
 from edgebroker.cli.mosquitto_import.conf_file import LineVerdict, VerdictKind
 from edgebroker.cli.mosquitto_import.translation import ImportTranslation, translate
+from edgebroker.cli.parameters import examples
 
 
 def report_text(translation: ImportTranslation) -> str:
@@ -68,7 +69,7 @@ def _lines(translation: ImportTranslation) -> Iterator[str]:
             yield f"  {problem}"
 
 
-@click.command("import")
+@click.command("import", epilog=examples("edgebroker import /etc/mosquitto/mosquitto.conf -o gateway.toml"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it there.")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")

@@ -17,7 +17,7 @@ import click
 from edgebroker import limits
 from edgebroker.cli import Refused
 from edgebroker.cli.check import refuse_file
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.cli.topology.drawing import gateway_lines, svg_drawing, text_drawing
 from edgebroker.cli.topology.toml_text import toml_text
 from edgebroker.overlay.topology.diff import TopologyDifference, difference
@@ -108,7 +108,10 @@ def command() -> None:
     """The group; see its commands."""
 
 
-@command.command("check")
+@command.command(
+    "check",
+    epilog=examples("edgebroker topology check plant.toml", "edgebroker topology check new.toml --against plant.toml"),
+)
 @file_argument
 @click.option("--against", "old", type=click.Path(path_type=Path), help="The file that running gateways have.")
 @json_flag
@@ -135,7 +138,11 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
     sys.exit(0 if is_live else 1)
 
 
-@command.command("show", short_help="Draw the topology in FILE.")
+@command.command(
+    "show",
+    short_help="Draw the topology in FILE.",
+    epilog=examples("edgebroker topology show plant.toml --svg plant.svg"),
+)
 @file_argument
 @click.option("--gateway", "name", metavar="NAME", help="Only this one: what it holds, and its connections.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Write a drawing to this file too.")
@@ -151,7 +158,11 @@ def show(file: Path, name: str | None, svg: Path | None) -> None:
             raise Refused(f"{svg}: cannot be written: {error.strerror}") from error
 
 
-@command.command("plan", short_help="Print a good topology file.")
+@command.command(
+    "plan",
+    short_help="Print a good topology file.",
+    epilog=examples("edgebroker topology plan --sites north,south --gateways 3,2 > plant.toml"),
+)
 @click.option("--sites", required=True, metavar="N or NAMES", help="How many sites, or their names: north,south.")
 @click.option("--gateways", required=True, metavar="N,N,...", help="How many gateways each site has; or one for all.")
 @click.option("--name", "federation", default="federation", show_default=True, help="What the federation is called.")

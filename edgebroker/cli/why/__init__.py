@@ -9,18 +9,19 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import ExistingPath
+from edgebroker.cli.parameters import ExistingPath, examples
 from edgebroker.cli.why.account import LOG_DELAY, as_object, lines
 from edgebroker.cli.why.trail import LogSet, MessageQuery
 from edgebroker.runtime.settings import Settings
 
 
-@click.command("why")
+@click.command("why", epilog=examples("edgebroker why --client pump-3 --last 5 --log delivery-log"))
 @click.argument("message", required=False)
 @click.option("--client", metavar="ID", help="Messages of this publisher.")
 @click.option("--topic", help="Messages to this topic.")
 @click.option("--last", type=click.IntRange(1, 1_000), default=1, show_default=True, help="So many, the last ones.")
 @click.option(
+    "--log-dir",
     "--log",
     "folders",
     multiple=True,
@@ -28,7 +29,7 @@ from edgebroker.runtime.settings import Settings
     metavar="DIR",
     help="A delivery log; may be repeated, or hold those of several gateways in folders.",
 )
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
+@click.option("-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Or: the gateway's settings.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
 def command(
     message: str | None,

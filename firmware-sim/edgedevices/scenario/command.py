@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from edgedevices.scenario.scenario import DeviceScenario
 
 
-@click.command("run")
+@click.command("run", epilog="\b\nExample:\n  edgedevices run harvest.toml --broker 192.168.1.10:1883 --seconds 60")
 @click.argument("file", metavar="SCENARIO", type=click.Path(path_type=Path))
-@brokers_option("--to")
+@brokers_option()
 @click.option("--audit-at", metavar="HOST:PORT", help="Where the auditor subscribes [default: the first broker].")
 @click.option("--devices", type=click.IntRange(1, 100_000), help="So many in all, each fleet in its share.")
 @click.option("--seed", type=click.IntRange(0), help="Same seed, same devices [default: the scenario's].")
@@ -120,7 +120,7 @@ def _cost() -> dict[str, Any]:
     return {"cpu_s": round(used.ru_utime + used.ru_stime, 2), "memory_mib": used.ru_maxrss >> 10}
 
 
-@click.command("check")
+@click.command("check", epilog="\b\nExample:\n  edgedevices check harvest.toml")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(file: Path, as_json: bool) -> None:

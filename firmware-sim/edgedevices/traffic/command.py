@@ -22,7 +22,7 @@ CSV_ALONE: Final = {
 RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix"}
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  edgedevices record traffic.edl --topic 'sensors/#' --seconds 60")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--topic", "topics", multiple=True, default=("#",), show_default=True, help="What to record; repeatable.")
 @click.option("--seconds", type=duration, help="Stop after that long [default: when interrupted].")
@@ -31,7 +31,9 @@ RECORDING_ALONE: Final = {"loops": "--loop", "prefix": "--prefix"}
 @click.option("--client-level", type=click.IntRange(1), help="The topic level, from 1, that names the publisher.")
 @click.option("--client-property", help="The MQTT 5 user property that names the publisher.")
 @click.option("--no-retained", is_flag=True, help="Leave out what the broker had stored before.")
-@click.option("--mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True)
+@click.option(
+    "-V", "--protocol-version", "--mqtt", "mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True
+)
 @access_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--broker", default="127.0.0.1:1883", show_default=True, metavar="HOST:PORT")

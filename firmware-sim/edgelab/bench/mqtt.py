@@ -19,7 +19,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.init.authority import Authority
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgelab.bench import report, rounds
 from edgelab.bench.client import HOST
 from edgelab.bench.subjects import SUBJECTS, Subject, SubjectNotFound, pure_edgebroker, with_log
@@ -73,7 +73,11 @@ _TLS_COMMANDS = {"edgebroker": _edgebroker_tls, "mosquitto": _mosquitto_tls}
 RUN_FAILED = 1  # exit code: a run lost messages or a broker stopped
 
 
-@click.command(name="mqtt", short_help="Measure the broker, alternating with another one.")
+@click.command(
+    name="mqtt",
+    short_help="Measure the broker, alternating with another one.",
+    epilog=examples("edgebroker bench mqtt --against mosquitto --only throughput_single"),
+)
 @click.option(
     "--against",
     type=WordChoice(["mosquitto", "relay", "edgebroker", "none"]),

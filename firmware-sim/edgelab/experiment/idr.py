@@ -18,6 +18,7 @@ from typing import Final
 
 import click
 
+from edgebroker.cli.parameters import examples
 from edgebroker.federation.effects import DeliverEvent
 from edgebroker.federation.options import PUBLISHED_OPTIONS
 from edgebroker.filters import Filter
@@ -315,7 +316,11 @@ STATIC_COLOUR = "#c2410c"
 DYNAMIC_COLOUR = "#28549a"
 
 
-@click.command(name="idr", short_help="Static and dynamic routing while publishers burst.")
+@click.command(
+    name="idr",
+    short_help="Static and dynamic routing while publishers burst.",
+    epilog=examples("edgebroker experiment idr --seeds 3 --scale 0.1 --svg idr.svg"),
+)
 @click.option(
     "--seeds", type=click.IntRange(1, 100), default=SEEDS, show_default=True, help="Runs of the burst: seeds 1 to N."
 )

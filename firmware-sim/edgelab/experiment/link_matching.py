@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.parameters import examples
 from edgebroker.predicate import Attributes, ElementaryTest, Interval, Predicate, Value, ValueType
 from edgelab.experiment.published_tree import FixedPst, FixedSubscription, Optimisations, fewest_stars_first
 from edgelab.experiment.report import ChartLine, StatusLine, line_chart, write_chart
@@ -350,7 +351,7 @@ def counts(_ctx: click.Context, _parameter: click.Parameter, text: str) -> tuple
     return tuple(sorted(set(map(int, parts))))
 
 
-@click.command(name="link-matching")
+@click.command(name="link-matching", epilog=examples("edgebroker experiment link-matching --seeds 3"))
 @click.option(
     "--seeds",
     type=click.IntRange(1, 1_000),

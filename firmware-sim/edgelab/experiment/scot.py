@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from edgebroker.cli.parameters import examples
 from edgebroker.federation.options import PUBLISHED_OPTIONS
 from edgebroker.filters import Filter
 from edgebroker.instants import MILLISECOND, Duration, Instant
@@ -313,7 +314,11 @@ CLUSTERED_COLOUR = "#28549a"
 CONTROL_COLOUR = "#c2410c"
 
 
-@click.command(name="scot", short_help="What routing state costs, with clusters and without.")
+@click.command(
+    name="scot",
+    short_help="What routing state costs, with clusters and without.",
+    epilog=examples("edgebroker experiment scot --scale 0.1"),
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Chooses brokers and symbols.")
 @click.option(
     "--scale",

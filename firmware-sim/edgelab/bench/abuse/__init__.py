@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import ExistingPath, WordChoice
+from edgebroker.cli.parameters import ExistingPath, WordChoice, examples
 from edgelab.bench.abuse.attacker import ATTACKS
 from edgelab.bench.abuse.endurance import ENDURED, endurance_json, endurance_table
 from edgelab.bench.abuse.endurance import endure as endured
@@ -27,7 +27,11 @@ SECONDS = 1.2
 QUICK_S, QUICK_SCALE, QUICK_PROBES = 0.3, 0.05, 2
 
 
-@click.command(name="abuse", short_help="Attack a gateway while well-behaved clients use it.")
+@click.command(
+    name="abuse",
+    short_help="Attack a gateway while well-behaved clients use it.",
+    epilog=examples("edgebroker bench abuse --only wills --config gateway.toml"),
+)
 @click.option("--only", multiple=True, type=WordChoice(list(ATTACKS)), help="Only this attack; may be repeated.")
 @click.option("--rounds", type=click.IntRange(1, 99), default=2, show_default=True)
 @click.option(

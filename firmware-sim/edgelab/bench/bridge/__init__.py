@@ -11,7 +11,7 @@ from dataclasses import replace
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgelab.bench import report, rounds
 from edgelab.bench.bridge.sides import ours, theirs
 from edgelab.bench.bridge.trial import of_subject
@@ -84,7 +84,11 @@ NAMES = tuple(workload.name for workload in WORKLOADS)
 QUICK_MESSAGES = 2_000
 
 
-@click.command(name="bridge", short_help="Measure our bridge, alternating with Mosquitto's.")
+@click.command(
+    name="bridge",
+    short_help="Measure our bridge, alternating with Mosquitto's.",
+    epilog=examples("edgebroker bench bridge --rounds 1"),
+)
 @click.option(
     "--against",
     type=WordChoice(["mosquitto", "none"]),

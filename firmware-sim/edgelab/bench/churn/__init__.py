@@ -6,6 +6,7 @@ import json
 
 import click
 
+from edgebroker.cli.parameters import examples
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching import reference
 from edgebroker.matching.pst import Pst
@@ -16,7 +17,7 @@ from edgelab.bench.match.report import BenchProgress
 _USUAL = ChurnPlan()
 
 
-@click.command(name="churn")
+@click.command(name="churn", epilog=examples("edgebroker bench churn --subscriptions 10000 --seconds 5"))
 @click.option(
     "--subscriptions",
     type=click.IntRange(1, 10_000_000),

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import ExistingPath, WordChoice
+from edgebroker.cli.parameters import ExistingPath, WordChoice, examples
 from edgelab.bench import report as machine_report
 from edgelab.bench.durable.trial import (
     DurableFigures,
@@ -96,7 +96,11 @@ PEERS = ("mosquitto", "sqlite")
 QUICK_S = 0.3
 
 
-@click.command(name="durable", short_help="Measure what a promise costs at QoS 1.")
+@click.command(
+    name="durable",
+    short_help="Measure what a promise costs at QoS 1.",
+    epilog=examples("edgebroker bench durable --against mosquitto --dir /var/tmp"),
+)
 @click.option("--against", multiple=True, type=WordChoice([*PEERS, "none"]), help="Only this peer; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Of each load.")
 @click.option(

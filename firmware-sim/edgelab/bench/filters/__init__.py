@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from edgebroker.cli import Refused
+from edgebroker.cli.parameters import examples
 from edgelab.bench import rounds
 from edgelab.bench.filters import report
 from edgelab.bench.filters.load import BY_CONTENT, BY_TOPIC, DEVICES, Readings
@@ -23,7 +24,11 @@ ONE_ADDRESS = "[quota]\nfilter_clients_max = 100_000\n"
 """All clients come from here; nobody says who he is, so they would have the bounds of an address together."""
 
 
-@click.command(name="filters", short_help="Measure subscribing by content, next to by topic.")
+@click.command(
+    name="filters",
+    short_help="Measure subscribing by content, next to by topic.",
+    epilog=examples("edgebroker bench filters --rate 1000"),
+)
 @click.option("--subscriptions", type=click.IntRange(1, 100_000), default=10_000, show_default=True)
 @click.option("--rate", type=click.IntRange(1, 100_000), default=1_000, show_default=True, help="Messages per second.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=10.0, show_default=True, help="Length of a run.")

@@ -13,7 +13,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.call_durations import garbage_collection_off
-from edgebroker.cli.parameters import ExistingPath
+from edgebroker.cli.parameters import ExistingPath, examples
 from edgebroker.cli.subscription_file import JsonLinesFile, LineInvalid, install
 from edgebroker.limits import LINKS_MAX
 from edgebroker.matching import reference
@@ -26,7 +26,7 @@ DISAGREEMENT = 1  # exit code: `decide` and `match` contradict each other
 _FILE = ExistingPath(dir_okay=False)
 
 
-@click.command(name="match")
+@click.command(name="match", epilog=examples("edgebroker bench match --subscriptions M.jsonl --events E.jsonl"))
 @click.option(
     "--subscriptions",
     required=True,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import click
 
 from edgebroker.cli import Refused
-from edgebroker.cli.parameters import WordChoice
+from edgebroker.cli.parameters import WordChoice, examples
 from edgelab.bench import report, rounds
 from edgelab.bench.job import LoadJob, LoadSample
 from edgelab.bench.mqtt import RUN_FAILED, pinned, stopped_by_sigterm
@@ -72,7 +72,11 @@ WORKLOADS = (
 NAMES = tuple(workload.name for workload in WORKLOADS)
 
 
-@click.command(name="overlay", short_help="Measure the link between two gateways.")
+@click.command(
+    name="overlay",
+    short_help="Measure the link between two gateways.",
+    epilog=examples("edgebroker bench overlay --rounds 1"),
+)
 @click.option(
     "--against",
     type=WordChoice(["mosquitto", "edgebroker", "none"]),
