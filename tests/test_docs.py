@@ -7,8 +7,9 @@ in a line or alone on it for any lines). Comments in front of a block say what i
                                             answers questions on port 9883
     <!-- needs: mosquitto-clients -->       skipped where Mosquitto's clients are not installed
     <!-- publishes: a/b {"t": 1} -->        published when the block's subscribers are listening
+    <!-- stops: gateway -->                 the section's gateway is stopped first, so that its delivery log is complete
     <!-- file: name.toml -->                the block is the content of a file that commands may name
-    <!-- not executed: why -->              for blocks of `make`, `git clone` and `cd` alone
+    <!-- not executed: why -->              for blocks of `make`, `git clone` and `cd`, and for `text` with commands
 
 The blocks between two headings are one test, in one folder. `edgebroker run` is the gateway of its section; a
 subscriber without an end (`mosquitto_sub`, `edgebroker sub`) listens until its section ends.
@@ -43,12 +44,13 @@ TLS_PORT = "8883"  # stands for the same: a section has one port
 HTTP_PORT = "9883"
 SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
-LISTENERS = ("mosquitto_sub", "edgebroker sub")
+TRACE = "edgebroker trace"
+LISTENERS = ("mosquitto_sub", "edgebroker sub", TRACE)
 CLIENTS = ("mosquitto_sub", "mosquitto_pub", "edgebroker sub", "edgebroker pub")
-ASKING = ("edgebroker status", "edgebroker top", "edgebroker links", "edgebroker client", "edgebroker retained")
+ASKING = (TRACE, "edgebroker status", "edgebroker top", "edgebroker links", "edgebroker client", "edgebroker retained")
 
 BLOCK = re.compile(r"(?P<comments>(?:^<!--.*?-->\n)*)^```(?P<tag>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
-COMMENT = re.compile(r"<!--\s*(needs|publishes|file|not executed):\s*(.*?)\s*-->", re.S)
+COMMENT = re.compile(r"<!--\s*(needs|publishes|stops|file|not executed):\s*(.*?)\s*-->", re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -190,6 +192,8 @@ class Session:
         self.http_port = http_port
         self.stack = stack
         self.relay: Relay | None = None
+        self.gateway: Process | None = None
+        self.says_more = False
         self.listeners: list[Process] = []
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.environment = os.environ | {"PATH": path, "COLUMNS": "120", "NO_COLOR": "1"}
@@ -197,6 +201,9 @@ class Session:
 
     def play(self, block: Block) -> None:
         """Every command in turn; a subscriber's is over when it is subscribed, and then come the publications."""
+        if block.said("stops"):
+            assert self.gateway is not None
+            self.gateway.end()
         for command, expected in block.commands():
             if command.startswith("edgebroker run"):
                 self.start_gateway(command, expected)
@@ -206,13 +213,20 @@ class Session:
                 self.run(command, expected)
         for message in block.said("publishes"):
             topic, _, payload = message.partition(" ")
-            self.run(f"edgebroker pub -t {shlex.quote(topic)} -m {shlex.quote(payload)}", "")
+            publish = f"edgebroker pub -t {shlex.quote(topic)} -m {shlex.quote(payload)}"
+            self.run(publish, "")
+            for trace in (listener for listener in self.listeners if listener.command.startswith(TRACE)):
+                deadline = time.monotonic() + PATIENCE_S
+                while not trace.printed and time.monotonic() < deadline:  # nothing tells when it watches
+                    self.run(publish, "")
 
     def listen(self, command: str, expected: str) -> None:
         assert self.relay is not None, f"$ {command}\nneeds a gateway"
         listener = self.start(self.at_port(command), expected)
-        assert self.relay.subacks.acquire(timeout=PATIENCE_S), f"$ {command}\nis not subscribed:\n{listener.printed}"
         self.listeners.append(listener)
+        if command.startswith(TRACE):
+            return
+        assert self.relay.subacks.acquire(timeout=PATIENCE_S), f"$ {command}\nis not subscribed:\n{listener.printed}"
 
     def at_port(self, command: str) -> str:
         """*command* with the ports that stand for 1883 and 9883 here."""
@@ -245,10 +259,13 @@ class Session:
             HTTP_PORT in text for text in (command, *(file.read_text() for file in self.folder.glob("*.toml")))
         ):
             command = f"{command} --http {self.http_port}"
-        gateway = self.start(command, expected)
+        gateway = self.gateway = self.start(command, expected)
         self.await_port(gateway)
         self.relay = Relay(port)
-        gateway.await_expected(self.ports_seen)
+        # Lines behind `...` may be printed as the section goes on.
+        self.says_more = re.search(r"^\.\.\.\n(?!\.\.\.$)", expected, re.M) is not None
+        if not self.says_more:
+            gateway.await_expected(self.ports_seen)
 
     def await_port(self, gateway: Process) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -319,12 +336,27 @@ def test_commands_print_what_the_document_says(
             playing.play(block)
         for listener in playing.listeners:
             listener.await_expected()
+        if playing.gateway is not None and playing.says_more:
+            playing.gateway.await_expected(playing.ports_seen)
 
 
 def test_only_harmless_blocks_are_left_out() -> None:
     left_out = [block for section in SECTIONS for block in section.blocks if block.said("not executed")]
     commands = [command for block in left_out for command, _ in block.commands()]
     assert [command for command in commands if not command.startswith(HARMLESS)] == []
+
+
+TYPED = re.compile(
+    r"^(?:\$ |(?:sudo |\.venv/bin/)?(?:edge(?:broker|devices|analytics)|mosquitto_[ps]ub|python3?|make|pip) \S)", re.M
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_command_that_is_not_executed_says_why(document: Path) -> None:
+    blocks = [found for found in BLOCK.finditer(document.read_text(encoding="utf-8")) if found["tag"] != "console"]
+    typed = [found for found in blocks if found["tag"].startswith("text") and TYPED.search(found["body"])]
+    silent = [found["body"] for found in typed if "not executed:" not in found["comments"]]
+    assert silent == [], "tag it `console`, so that it is executed, or say why not: <!-- not executed: why -->"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -41,6 +41,19 @@ def wrong(text: str, program: click.Command = main) -> str:
     return next((f"the option {one}" for one in said if one.startswith("--") and one not in {*options, "--help"}), "")
 
 
+SHOWN = re.compile(r"^```text\n(.*?)^```$", re.M | re.S)
+TYPED = re.compile(r"^(?:\$ |sudo )*(edgebroker|edgedevices|edgeanalytics) ([a-z].*?)(?: {2,}.*)?$", re.M)
+"""A command in a block that is not executed; two blanks begin what is said of it."""
+
+
+def test_what_is_shown_and_not_executed_exists_too() -> None:
+    pages = [(file, file.read_text()) for file in FILES if file.suffix == ".md"]
+    typed = [(file, *found) for file, page in pages for block in SHOWN.findall(page) for found in TYPED.findall(block)]
+    assert len(typed) > 20
+    found = [(file.name, program, text, wrong(text, PROGRAMS[program])) for file, program, text in typed]
+    assert [one for one in found if one[-1]] == []
+
+
 def mistakes() -> Iterator[str]:
     for file in FILES:
         for found in NAMED.finditer(file.read_text()):
