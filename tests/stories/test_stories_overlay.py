@@ -8,6 +8,9 @@ import pytest
 
 from edgebridge.frontend.admin import clear_retained
 from edgebridge.frontend.federation.persistence import IDS_RESERVED
+from edgebridge.session.access import AccessPolicy
+from edgebridge.session.acl import Acl
+from edgebridge.session.authorization import AclRights
 from edgebroker.filters import attributes
 from edgebroker.filters.payloads import payload_tree
 from edgebroker.header import PUBLISHED_MS_MAX, EventHeader, hosted
@@ -127,6 +130,23 @@ def test_what_an_operator_clears_is_cleared_everywhere() -> None:
     bob > CONNECT                     bob < CONNACK
     bob > SUBSCRIBE t                 bob < SUBACK granted=0
     """)
+    all_balanced(sites)
+
+
+@pytest.mark.parametrize(("rules", "gets"), [("topic #", 'cem < PUBLISH t retain=1 "1"'), ("topic read #", "")])
+def test_what_is_retained_of_whom_lost_the_right_is_kept_back_from_late_subscribers_anywhere(
+    rules: str, gets: str
+) -> None:
+    """The gateway that has the original is asked, and knows who published it."""
+    sites = federation()
+    [gateway] = [one for one in sites.gateways if one.name == "a.0"]
+    gateway.replace_access(AccessPolicy(rules=AclRights(Acl.parse("topic #"))))
+    sites.play("""
+    ann > CONNECT                     ann < CONNACK
+    ann > PUBLISH t retain=1 "1"
+    """)
+    gateway.replace_access(AccessPolicy(rules=AclRights(Acl.parse(rules))))
+    sites.play(f"cem > CONNECT    cem < CONNACK    cem > SUBSCRIBE t    cem < SUBACK granted=0    {gets}")
     all_balanced(sites)
 
 
