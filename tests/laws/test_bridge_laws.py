@@ -147,14 +147,15 @@ def test_what_gets_too_old_between_faults_is_dropped_for_good(seed: int, monkeyp
         dropped.add(publication.payload)
         return False
 
-    def asked_before_all_is_told(memory: BridgeSession, now: Instant) -> None:
+    def asked_before_all_is_told(memory: BridgeSession, now: Instant, *more: Any) -> None:
         before = set(dropped)
-        tell_all(memory, now)
+        tell_all(memory, now, *more)
         dropped.intersection_update(before)
 
     tell_all = BridgeSession.begin_retained_sync
     monkeypatch.setattr(RetainedStore, "holds", asked_when_too_old)
     monkeypatch.setattr(BridgeSession, "begin_retained_sync", asked_before_all_is_told)
+    monkeypatch.setattr(BridgeSession, "waiting_retained", lambda memory: frozenset())  # it asks of all that waits
     for number in range(seed, seed + KILLS // 4):
         chance = Random(number)
         dropped.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -19,6 +19,7 @@ from edgebridge.wire.packets import ConnAck, Connect, Publish, Subscribe, Subscr
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.limits import MIB
 from edgebroker.names import ClientId
+from edgelab.simworld.broker import SimulatedBroker
 from edgelab.simworld.client import SimulatedClient
 
 from ..support.bridge_world import World
@@ -26,9 +27,9 @@ from ..support.bridge_world import World
 TOPICS = 2_000
 
 
-def with_retained(rule: str, qos: int) -> World:
+def with_retained(rule: str, qos: int, *, retained_again: bool = True) -> World:
     world = World(
-        BridgeOptions("x", "uplink", [parse_rule(rule)], V5, identity="here"),
+        BridgeOptions("x", "uplink", [parse_rule(rule)], V5, identity="here", retained_again=retained_again),
         bounds=BridgeQueueBounds(messages_max=1_000),
     )
     for first in range(0, TOPICS, 500):
@@ -87,7 +88,7 @@ def test_what_was_retained_while_a_remote_was_never_there_comes_once() -> None:
 
 
 def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
-    world = with_retained("out/# out 1", 1)
+    world = with_retained("out/# out 1", 1, retained_again=False)
     world.begin()
     world.quiet()
     before = world.bridge.outbound_counters.messages
@@ -102,7 +103,8 @@ def test_a_remote_that_was_told_is_not_told_again_after_a_crash() -> None:
 @pytest.mark.parametrize("fault", [World.cut, World.power_here], ids=["line", "power"])
 def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, fault: Callable[[World], None]) -> None:
     """The next one says that there is a session: perhaps it is that which began with the one that was lost."""
-    world = World(BridgeOptions("x", "uplink", [parse_rule("out/# out 1")], dialect, identity="here"))
+    rules = [parse_rule("out/# out 1")]
+    world = World(BridgeOptions("x", "uplink", rules, dialect, identity="here", retained_again=False))
     retained = [(f"out/{number}", b"r", 1) for number in range(20)]
     world.publish(world.here, retained, retain=True)
     world.begin()
@@ -135,7 +137,7 @@ def test_a_connack_that_is_lost_hides_nothing(dialect: Dialect, forgets: bool, f
 
 
 def test_a_remote_that_refuses_us_or_is_away_is_not_told_again_after_a_crash() -> None:
-    world = with_retained("out/# out 1", 1)
+    world = with_retained("out/# out 1", 1, retained_again=False)
     world.begin()
     world.quiet()
 
@@ -245,3 +247,97 @@ def test_a_condition_says_whether_the_remote_hears_that_nothing_is_retained(cond
     world.publish(world.here, [("out/1", b"", 1)], retain=True)
     world.quiet(2)
     assert bool(world.there.frontend.retained.find("out/1")) is stays
+
+
+BOTH, OUT, IN = "t/# both 1", "t/# out 1", "t/# in 1"
+DIALECTS = pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+
+
+def between(rule: str, dialect: Dialect = V5, gateway: str = "", bounds: BridgeQueueBounds | None = None) -> World:
+    """A bridge that is open. *gateway*: which one the remote says it is; empty: it is another broker."""
+    options = BridgeOptions("x", "uplink", [parse_rule(rule)], dialect, identity="here")
+    world = World(options, bounds=bounds, gateway=gateway)
+    world.begin()
+    world.quiet(2)
+    assert world.bridge.state is BridgeState.OPEN
+    return world
+
+
+def retained(broker: SimulatedBroker, topics: Iterable[str]) -> dict[str, bytes]:
+    """What is retained there under *topics*."""
+    found = {topic: broker.frontend.retained.find(topic) for topic in topics}
+    return {topic: bytes(one.payload) for topic, one in found.items() if one is not None}
+
+
+@DIALECTS
+@pytest.mark.parametrize("gateway", ["", "there"], ids=["broker", "gateway"])
+@pytest.mark.parametrize("rule", [OUT, BOTH])
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("policy", ["drop-newest", "drop-oldest"])
+def test_after_a_pause_both_have_the_same_whatever_was_dropped(
+    dialect: Dialect, gateway: str, rule: str, qos: int, policy: str
+) -> None:
+    """A full queue, and QoS 0, of which nothing waits; with what is cleared meanwhile."""
+    world = between(rule, dialect, gateway, BridgeQueueBounds(messages_max=3, policy=policy))
+    topics = [f"t/{number}" for number in range(20)]
+    world.publish(world.here, [(topic, b"before", 1) for topic in topics[:10]], retain=True)
+    world.quiet(5)
+    assert len(retained(world.there, topics)) == 10
+    world.pause()
+    later = [(topic, b"later" if number % 3 else b"", qos) for number, topic in enumerate(topics)]
+    world.publish(world.here, later, retain=True)
+    world.go_on()
+    world.quiet()
+    expected = {topic: payload for topic, payload, _ in later if payload}
+    assert retained(world.here, topics) == retained(world.there, topics) == expected
+
+
+def test_what_the_queue_dropped_is_known_after_a_crash() -> None:
+    world = between(OUT, gateway="there", bounds=BridgeQueueBounds(messages_max=3))
+    topics = [f"t/{number}" for number in range(20)]
+    world.pause()
+    world.publish(world.here, [(topic, b"1", 1) for topic in topics], retain=True)
+    world.power_here()
+    world.quiet()
+    assert len(retained(world.there, topics)) == 20
+
+
+@pytest.mark.parametrize("rule", [IN, BOTH])
+def test_what_a_remote_retained_and_lost_on_the_way_comes_with_the_next_connection(rule: str) -> None:
+    world = between(rule)
+    world.publish(world.there, [("t/1", b"before", 1)], retain=True)
+    world.quiet(2)
+    world.pause()
+    world.publish(world.there, [("t/1", b"later", 0), ("t/2", b"new", 0)], retain=True)
+    world.go_on()
+    world.quiet()
+    assert retained(world.here, ["t/1", "t/2"]) == {"t/1": b"later", "t/2": b"new"}
+
+
+@DIALECTS
+def test_what_changed_here_is_not_replaced_by_what_was_there_before(dialect: Dialect) -> None:
+    """Both tell each other: without an order each would end with what the other had."""
+    world = between(BOTH, dialect)
+    topics = [f"t/{number}" for number in range(10)]
+    world.publish(world.here, [(topic, b"before", 1) for topic in topics], retain=True)
+    world.quiet(5)
+    world.pause()
+    world.publish(world.here, [(topic, b"later", 1) for topic in topics[:5]], retain=True)
+    world.publish(world.there, [(topic, b"theirs", 1) for topic in topics[5:]], retain=True)
+    world.go_on()
+    world.quiet()
+    expected = {topic: b"later" if number < 5 else b"theirs" for number, topic in enumerate(topics)}
+    assert retained(world.here, topics) == retained(world.there, topics) == expected
+
+
+def test_a_broker_is_told_again_what_it_has_lost_and_a_gateway_nothing_that_it_has() -> None:
+    told = {}
+    for gateway in ("", "there"):
+        world = between(OUT, gateway=gateway)
+        world.publish(world.here, [("t/1", b"1", 1), ("t/2", b"2", 0)], retain=True)
+        world.quiet(2)
+        before = world.bridge.outbound_counters.messages
+        world.cut()
+        world.quiet(5)
+        told[gateway] = world.bridge.outbound_counters.messages - before
+    assert told == {"": 2, "there": 1}, "at QoS 0 nobody knows whether it arrived"

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
+from edgebroker.cli.http_client import GatewayEndpoint, post_json
+from edgebroker.cli.parameters import HttpAddress
+
 from .conftest import V5, Guest
 from .mosquitto import NEEDS_MOSQUITTO, running
 from .rabbitmq import NEEDS_RABBITMQ, rabbitmq
 from .test_live_bridge_faults import asked, await_row
-from .test_live_own_bridge import await_bridge, guest_of, settings
+from .test_live_own_bridge import await_bridge, guest_of, mosquitto, settings
 
 pytestmark = pytest.mark.live
 
@@ -161,3 +164,35 @@ def test_a_remote_that_acknowledges_nothing_is_not_open_for_long(
     assert "has not acknowledged a message within 2 s (answer_s_max)" in found["reason"], json.dumps(found)
     assert found["waiting"] == 1, "it is kept"
     gateway.stop()
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.parametrize("spoken", ["5", "3.1.1"])
+def test_after_a_pause_mosquitto_retains_what_is_retained_here(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str
+) -> None:
+    """A queue of three, QoS 0, and one that is cleared: of all that the session of the bridge keeps hardly anything."""
+    config = settings(tmp_path, free_port, spoken, "out/# both 1", more="queue_messages_max = 3\n")
+    with mosquitto(tmp_path, free_port):
+        gateway = start_gateway("--config", config, "--http", "0")
+        http = gateway.listening["http"]
+        endpoint = GatewayEndpoint(HttpAddress(http["host"], http["port"]))
+        here, there = guest_of(gateway.port, "here"), guest_of(free_port, "there")
+        await_bridge(there)
+        there.subscribe("out/#", 1)
+        for number in range(5):
+            here.publish(f"out/{number}", b"before", retain=True)
+        assert [there.next().payload for _ in range(5)] == [b"before"] * 5
+        post_json(endpoint, "/bridges", do="pause", name="up")
+        expected = {f"out/{number}": b"later" for number in range(1, 20)}
+        for number in range(20):
+            here.publish(f"out/{number}", b"later" if number else b"", number % 2, retain=True)
+        there.publish("out/theirs", b"new", 0, retain=True)
+        post_json(endpoint, "/bridges", do="resume", name="up")
+        await_row(gateway, lambda row: row["state"] == "open" and row["out"]["messages"] >= 25 and not row["waiting"])
+        for name, port in (("late here", gateway.port), ("late there", free_port)):
+            late = guest_of(port, name)
+            late.subscribe("out/#", 1)
+            found = {message.topic: message.payload for message in (late.next() for _ in range(20))}
+            assert found == {**expected, "out/theirs": b"new"}, name
+        gateway.stop()

@@ -42,11 +42,14 @@ class World:
         options: BridgeOptions,
         fail: Callable[[int], None] = lambda step: None,
         bounds: BridgeQueueBounds | None = None,
+        gateway: str = "",
     ) -> None:
+        """*gateway*: which one the remote says it is; empty: it is another broker."""
         self.bounds = bounds
         self.simulation = Simulation()
         self.here = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
         self.there = SimulatedBroker(self.simulation, store=SimulatedStore(self.simulation))
+        self.there.gateway_identity = gateway
         self.options = options
         self.fail = fail
         self.steps = 0

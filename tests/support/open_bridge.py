@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from edgebridge.bridge.bridge import Bridge
 from edgebridge.bridge.budget import LocalTime
@@ -45,7 +45,19 @@ class ForgetfulSession:
     def is_sending_retained(self) -> bool:
         return False
 
-    def begin_retained_sync(self, now: int) -> None:
+    def watch_retained(self) -> None:
+        pass
+
+    def lost_retained(self) -> Set[str] | None:
+        return None
+
+    def waiting_retained(self) -> Set[str]:
+        return frozenset()
+
+    def has_outstanding(self) -> bool:
+        return False
+
+    def begin_retained_sync(self, now: int, lost: Set[str] | None = None, only_lost: bool = False) -> None:
         pass
 
     def complete_retained_sync(self, now: int) -> None:

@@ -184,7 +184,9 @@ class Bridge:
         self._awaits_local_end = False  # what the remote says has to wait for it
         self.handshake = Handshake(terms, memory, self._endpoints)
         self._poison_detector = PoisonDetector(memory)
-        self._remote_subscriptions = RemoteSubscriptions(self._endpoints, self._rules, memory, self.refusals, asked)
+        self._remote_subscriptions = RemoteSubscriptions(
+            self._endpoints, self._rules, memory, self.refusals, asked, terms.retained_again
+        )
         self.shaper = Shaper(terms.shaper_options)
         self.pacing_queue = (
             None
@@ -263,6 +265,7 @@ class Bridge:
 
     def start(self, now: Instant) -> None:
         """Begin: from now on what is for the remote is kept, and it is dialled."""
+        self._local_session.watch_retained()
         if self.local_end.needs_subscriptions():
             self._endpoints.commands.append(BridgeCommand.OPEN)
         self._enter(BridgeState.WAITING, now)

@@ -7,14 +7,14 @@ client that connects with clean start and leaves has no session afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from enum import Enum
 from typing import Final
 
 from edgebridge.bridge import handshake
 from edgebridge.bridge.endpoints import Endpoints, reason_text
 from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession, RemoteCapabilities
-from edgebridge.bridge.rules import BridgeSubscription, RuleSet
+from edgebridge.bridge.rules import BridgeRule, BridgeSubscription, RuleSet
 from edgebridge.session.session import BRIDGE_SYNC_PROPERTY, BridgeSyncState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5, V311, V311_BRIDGE, Dialect
@@ -101,24 +101,28 @@ def notification_publish(terms: BridgeOptions, granted: RemoteCapabilities, word
 
 
 def subscribe_remote(
-    rules: RuleSet, granted: RemoteCapabilities, ids: Iterator[int]
+    rules: RuleSet, granted: RemoteCapabilities, ids: Iterator[int], retained_again: bool = True
 ) -> Iterator[tuple[BridgeSubscription, Subscribe]]:
-    """One SUBSCRIBE for each rule, so that each has its identifier. *ids*: packet identifiers that are free."""
+    """One SUBSCRIBE for each rule, so that each has its identifier. *ids*: packet identifiers that are free.
+
+    *retained_again*: what the remote retains comes with every connection, and not with a new session alone.
+    """
     for wanted in rules.remote_subscriptions:
         properties: Properties = {}
         if granted.has_subscription_identifiers and rules.remote_needs_identifiers:
             properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
-        handling = SEND_IF_NEW if granted.session_present else SEND_ALWAYS
+        is_known = granted.session_present and not (wanted.rule.retain and retained_again)
+        handling = SEND_IF_NEW if is_known else SEND_ALWAYS
         option = SubscriptionOption(wanted.text, min(wanted.rule.qos, granted.maximum_qos), True, True, handling)
         yield wanted, Subscribe(next(ids), [option], properties)
 
 
 def subscribe_local(
-    rules: RuleSet, handling: int, ids: Iterator[int]
+    rules: RuleSet, handling: Callable[[BridgeRule], int], ids: Iterator[int]
 ) -> Iterator[tuple[BridgeSubscription, Subscribe]]:
     """The same at our own front end, with *handling* of what is retained there."""
     for wanted in rules.local_subscriptions:
-        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling)
+        option = SubscriptionOption(wanted.text, wanted.rule.qos, True, True, handling(wanted.rule))
         properties: Properties = {}
         if rules.local_needs_identifiers:
             properties = {Property.SUBSCRIPTION_IDENTIFIER: [wanted.identifier]}
@@ -141,8 +145,13 @@ class RemoteSubscriptions:
         memory: LocalSession,
         refusals: dict[int, str],
         asked: Set[str] = frozenset(),
+        retained_again: bool = True,
     ) -> None:
-        """*refusals*: by the number of the rule: by whom, and why. *asked*: the texts of earlier rules too."""
+        """*refusals*: by the number of the rule: by whom, and why. *asked*: the texts of earlier rules too.
+
+        *retained_again*: what the remote retains is to come with every connection.
+        """
+        self._retained_again = retained_again
         self.requested = frozenset(asked)
         """The texts of all subscriptions that the remote may have of us. To be remembered before anything is said."""
         self._endpoints = ends
@@ -162,7 +171,7 @@ class RemoteSubscriptions:
         self.requested = frozenset(wanted.union(gone))
         self._subscribing.clear()
         self._watched = None
-        for one, subscribe in handshake.subscribe_remote(self._rules, granted, ids):
+        for one, subscribe in handshake.subscribe_remote(self._rules, granted, ids, self._retained_again):
             self._subscribing[subscribe.packet_id] = one.identifier
             self._endpoints.send_remote(subscribe)
         self._unsubscribing = dict(zip(ids, gone, strict=False))  # the rest with the next connection

@@ -7,7 +7,7 @@ message is on disk. Messages that are not forwarded are acknowledged here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
@@ -23,7 +23,7 @@ from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRe
 from edgebridge.wire.properties import Property, has_disallowed_text, subscription_identifiers, text_property
 from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import TopicInvalid
-from edgebroker.instants import Instant
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import MIB
 from edgebroker.topics import has_disallowed, parse_topic_name
 
@@ -46,6 +46,8 @@ DROP_REPLIES: Final = {
 would send them again after every reconnection. Of others that do not go on it hears that all is well."""
 WAITING_BYTES_MAX: Final = 16 * MIB
 """Of packets that wait for room in our window: version 3.1.1 cannot tell the remote how much that is."""
+OUTGOING_KEPT: Final[Duration] = 60 * SECOND
+"""So long what waits for the remote when a connection begins goes before what the remote tells of the same topics."""
 QOS: Final = 0x06  # in the first byte
 QOS_2: Final = 0x04
 HEAD_BYTES: Final = 2
@@ -91,6 +93,9 @@ class InboundFlow:
         self._waiting_bytes = 0
         self._batch_reader = self._for_batches(terms)
         self._conditions = ConditionCache()
+        # Topics here of retained messages that wait for the remote: what it retained before them is not retained here.
+        self._outgoing: Set[str] = frozenset()
+        self._outgoing_until: Instant = 0
         self._rewrites = RewriteCache(False, True)
         self.packet_bytes = 0
         """Of the packet that is read at the moment."""
@@ -140,7 +145,7 @@ class InboundFlow:
         )
         parts = self._rewrites.read(first, body) if is_short else None
         way = None if parts is None else self._rewrites.find(parts.topic)
-        if parts is None or way is None or (self._is_tight and first & RETAIN):
+        if parts is None or way is None or ((self._is_tight or self._outgoing) and first & RETAIN):
             return False
         data = self._rewrites.write(first, parts, way)
         if len(data) > self._packet_bytes_max:
@@ -195,7 +200,7 @@ class InboundFlow:
             if not self._loop_detector.admit_inbound(publish, now):
                 self._finish(publish, BridgeDropCause.LOOP)
             elif not heard.rule.reads_batches:
-                self._carry(publish, heard, is_plain)
+                self._carry(publish, heard, is_plain, now)
             elif not self._waits(publish, True):
                 self._begin_batch(publish)
                 self._go_on()
@@ -260,7 +265,17 @@ class InboundFlow:
             )
         self._go_on()
 
-    def _carry(self, publish: Publish, heard: RuleMatch, is_plain: bool) -> None:
+    def keep_outgoing(self, topics: Set[str], now: Instant) -> None:
+        """Let what is retained here under *topics* stay, until the remote has it: it is newer than what comes."""
+        self._outgoing, self._outgoing_until = topics, now + OUTGOING_KEPT
+
+    def _is_outgoing(self, topic: str, now: Instant) -> bool:
+        """Whether the remote is about to get what is retained here under *topic*."""
+        if self._outgoing and (now >= self._outgoing_until or not self._local_session.has_outstanding()):
+            self._outgoing = frozenset()
+        return topic in self._outgoing
+
+    def _carry(self, publish: Publish, heard: RuleMatch, is_plain: bool, now: Instant) -> None:
         """Hand it on. *is_plain*: the next messages of its topic may go the short way."""
         try:
             topic = parse_topic_name(heard.rule.to_local_topic(publish.topic))
@@ -282,7 +297,7 @@ class InboundFlow:
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
         if answer := text_property(properties, Property.RESPONSE_TOPIC):
             properties[Property.RESPONSE_TOPIC] = self._rules.local_response_topic(answer)
-        retain = publish.retain and retains and self._has_room(topic, publish)
+        retain = publish.retain and retains and not self._is_outgoing(topic, now) and self._has_room(topic, publish)
         on = Publish(topic, publish.payload, publish.qos, retain, publish.dup, publish.packet_id, properties)
         data = encode_packet(on, V5)
         if len(data) > self._packet_bytes_max:  # its prefix and its origin came to it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from typing import Final, Protocol
 
 from edgebridge.bridge import handshake
@@ -9,7 +10,7 @@ from edgebridge.bridge.endpoints import BridgeCommand, Endpoints, discard_packet
 from edgebridge.bridge.inbound import InboundFlow
 from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession
 from edgebridge.bridge.outbound import OutboundFlow
-from edgebridge.bridge.rules import RuleSet
+from edgebridge.bridge.rules import BridgeRule, RuleSet
 from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
@@ -109,6 +110,9 @@ class LocalEnd:
         subscribed = self._local_session.subscribed() if known else ()
         if is_open and known and not granted.session_present:
             self.retransmitted += self._local_session.retransmit_released(now)
+        if is_open and any(rule.is_in and rule.is_out for rule in self._options.rules):
+            lost = self._local_session.lost_retained() or frozenset()
+            self._inbound.keep_outgoing(self._local_session.waiting_retained() | lost, now)
         handling, state = self._retained_handling(is_open, granted.session_present and not granted.is_in_doubt, now)
         self._endpoints.send_local(handshake.connect_local(self._options, granted, is_open, state))
         received = frozenset(self._local_session.received())
@@ -126,25 +130,49 @@ class LocalEnd:
         if self._is_syncing_retained:
             self._endpoints.local.append(PING_REQ)  # answered when all subscriptions are, and what they bring is known
 
-    def _retained_handling(self, is_open: bool, is_known_there: bool, now: Instant) -> tuple[int, BridgeSyncState]:
-        """The retain handling of what is subscribed to, and the state of our session from now on.
+    def _retained_handling(
+        self, is_open: bool, is_known_there: bool, now: Instant
+    ) -> tuple[Callable[[BridgeRule], int], BridgeSyncState]:
+        """The retain handling of what each rule subscribes to, and the state of our session from now on.
 
         Who meets us first, or has forgotten us, or may have, is told all that is retained. A queue may not hold
-        that, and nothing of QoS 0: so not before the remote is there.
+        that, and nothing of QoS 0: so not before the remote is there. Others are told what they may lack.
         """
         state = self._local_session.sync_state
         if not is_open:
             self._is_syncing_retained = self._has_sync_begun = (
                 False  # other subscriptions take the place of those that brought it
             )
-            return handshake.SEND_IF_NEW if state.has_sent_retained else handshake.SEND_NEVER, state
-        if is_known_there and state.has_sent_retained:
-            return handshake.SEND_IF_NEW, BridgeSyncState.SYNCHRONISED
-        if is_known_there and state.has_remote_session and self._has_sync_begun:
-            return handshake.SEND_IF_NEW, state
+            handling = handshake.SEND_IF_NEW if state.has_sent_retained else handshake.SEND_NEVER
+            return (lambda rule: handling), state
+        if is_known_there:
+            lost = self._local_session.lost_retained()
+            if lost is not None and (state.has_sent_retained or (lost and not self._is_syncing_retained)):
+                return self._repeat_retained(lost, now)
+            if state.has_remote_session and self._has_sync_begun:
+                return (lambda rule: handshake.SEND_IF_NEW), state
         self._is_syncing_retained, self._has_sync_begun = True, False
         self._local_session.begin_retained_sync(now)
-        return handshake.SEND_ALWAYS, BridgeSyncState.RETAINED_PENDING
+        return (lambda rule: handshake.SEND_ALWAYS), BridgeSyncState.RETAINED_PENDING
+
+    def _repeat_retained(self, lost: Set[str], now: Instant) -> tuple[Callable[[BridgeRule], int], BridgeSyncState]:
+        """Tell a remote that had all that is retained what it may lack by now; as `_retained_handling`.
+
+        *lost* are the topics of what was dropped. What a gateway acknowledged it has as long as it has our session; of
+        other brokers that is not known, so they are told everything, as by Mosquitto's bridges. By a rule for both
+        directions only what was dropped goes: the remote may have something newer, and tells it us.
+        """
+        granted = self._endpoints.capabilities
+        only_lost = bool(granted.gateway_identity) or not self._options.retained_again
+
+        def handling(rule: BridgeRule) -> int:
+            repeats = rule.retain and granted.retains and not rule.is_in
+            return handshake.SEND_ALWAYS if repeats else handshake.SEND_IF_NEW
+
+        if lost or handshake.SEND_ALWAYS in map(handling, self._options.rules):
+            self._is_syncing_retained, self._has_sync_begun = True, False
+            self._local_session.begin_retained_sync(now, lost, only_lost)
+        return handling, BridgeSyncState.RETAINED_PENDING if lost else BridgeSyncState.SYNCHRONISED
 
     def receive(self, chunk: bytes, is_open: bool, now: Instant) -> str:
         """Bytes of our front end; why it has ended this, if it has. *is_open*: the remote is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import field
 from typing import Final, Protocol
 
@@ -47,6 +47,8 @@ class BridgeOptions:
     retry_max: Duration = 60 * SECOND
     answer_max: Duration = 60 * SECOND
     """So long the remote may leave a message or a subscription unanswered."""
+    retained_again: bool = True
+    """Whether a remote that is no edgebroker is sent all that is retained with every connection."""
     notification_topic: str = ""
     """Where the remote is told whether the bridge is there, retained: "1" or "0"; empty: nowhere."""
     identity: str = ""
@@ -88,8 +90,24 @@ class LocalSession(Protocol):
     def is_sending_retained(self) -> bool:
         """Whether something of that still waits to be sent."""
 
-    def begin_retained_sync(self, now: Instant) -> None:
-        """The remote is to be told all that is retained, once, but for what waits for it already."""
+    def watch_retained(self) -> None:
+        """From now on note which retained messages are dropped, if the remote has all others."""
+
+    def lost_retained(self) -> Set[str] | None:
+        """Topics of retained messages that were dropped since the remote had all; None: it may lack any."""
+
+    def waiting_retained(self) -> Set[str]:
+        """Topics of which what is retained waits for the remote, or is on its way to it."""
+
+    def has_outstanding(self) -> bool:
+        """Whether something for the remote has not arrived."""
+
+    def begin_retained_sync(self, now: Instant, lost: Set[str] | None = None, only_lost: bool = False) -> None:
+        """The remote is to be told all that is retained, once, but for what waits for it already.
+
+        *lost*: the remote had all, but for these topics; those of which nothing is retained any more are cleared there.
+        *only_lost*: of the others only what went at QoS 0 is told, which may not have arrived.
+        """
 
     def complete_retained_sync(self, now: Instant) -> None:
         """It has been told."""

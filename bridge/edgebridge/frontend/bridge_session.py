@@ -6,7 +6,7 @@ the session also says how far the remote broker has synchronised with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -21,12 +21,14 @@ from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.queue.policy_queue import PolicyQueue
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import BridgeSyncState, Session
+from edgebridge.session.subscription_text import parse_subscription
 from edgebridge.wire.fields import U16_MAX
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
 from edgebroker.node.timers import TimerQueue
+from edgebroker.publication import Publication
 
 CHECK_INTERVAL: Final = 100 * MILLISECOND
 """A session is looked at ten times a second at most. What is sent is looked at anyway, so nothing too old ever is."""
@@ -174,16 +176,48 @@ class BridgeSession:
         """Whether something of that still waits to be sent."""
         return self.session is not None and bool(self.session.replays)
 
-    def begin_retained_sync(self, now: Instant) -> None:
-        """The remote is to be told all that is retained, once, but for what waits for it already."""
+    def watch_retained(self) -> None:
+        """From now on note which retained messages are dropped, if the remote has all others."""
+        session = self.session
+        if session is not None and session.unsynced is None and self.sync_state.has_sent_retained:
+            session.unsynced = set()
+
+    def lost_retained(self) -> Set[str] | None:
+        """Topics of retained messages that were dropped since the remote had all; None: it may lack any."""
+        self.watch_retained()
+        return None if self.session is None else self.session.unsynced
+
+    def waiting_retained(self) -> Set[str]:
+        """Topics of which what is retained waits for the remote, or is on its way to it."""
+        session, is_state = self.session, self._frontend.retained.holds
+        if session is None:
+            return frozenset()
+        publications = (entry.publication for entry in (*session.inflight, *session.outbox))
+        return {one.topic for one in publications if is_state(one)}
+
+    def has_outstanding(self) -> bool:
+        """Whether something for the remote has not arrived."""
+        return self.session is not None and self.session.outstanding > 0
+
+    def begin_retained_sync(self, now: Instant, lost: Set[str] | None = None, only_lost: bool = False) -> None:
+        """The remote is to be told all that is retained, once, but for what waits for it already.
+
+        *lost*: the remote had all, but for these topics; those of which nothing is retained any more are cleared there.
+        *only_lost*: of the others only what went at QoS 0 is told, which may not have arrived.
+        """
         session, is_state = self.session, self._frontend.retained.holds
         if session is None:
             return
-        self._set_state(session, BridgeSyncState.RETAINED_PENDING, now)
+        if lost is None or lost:
+            self._set_state(session, BridgeSyncState.RETAINED_PENDING, now)
+        session.unsynced = set()
         entries = [*session.inflight, *session.outbox]  # as it is now: 1 ms for 100,000
         publications = (entry.publication for entry in entries)
-        replays = ReplayQueue(one.topic if is_state(one) else None for one in publications)
+        waiting = (one.topic if is_state(one) else None for one in publications)
+        replays = ReplayQueue(waiting, lost if only_lost else None)
         replays.scan_queued()  # the rest, if there is more, in other turns
+        if lost:
+            self._send_lost(replays, lost, now)
         for replay in session.replays or ():
             if replay.remote_messages is None:
                 replays.schedule(replay.subscription, replay.request, replay.skips_own)
@@ -191,12 +225,25 @@ class BridgeSession:
                 replays.append(replay)
         session.replays = replays
 
+    def _send_lost(self, replays: ReplayQueue, lost: Set[str], now: Instant) -> None:
+        retained = self._frontend.retained
+        found = [
+            retained.find(topic) or Publication(ClientId(""), topic, b"", 1, True, now)  # nothing is retained any more
+            for topic in sorted(lost)
+        ]
+        for text, subscription in self._frontend.node.subscriptions.of(self._client_id).items():
+            request = parse_subscription(text)
+            messages = [one for one in found if request.topic_filter.matches(one.topic)]
+            if messages:
+                replays.send_first(subscription, request, messages)
+
     def complete_retained_sync(self, now: Instant) -> None:
         """It has been told."""
         session = self.session
         if session is not None:
             session.replays = session.replays or None  # with what it remembers of them
-            self._set_state(session, BridgeSyncState.SYNCHRONISED, now)
+            lacks = BridgeSyncState.RETAINED_PENDING if session.unsynced else BridgeSyncState.SYNCHRONISED
+            self._set_state(session, lacks, now)
 
     def _set_state(self, session: Session, state: BridgeSyncState, now: Instant) -> None:
         session.bridge_sync, session.disconnected_at = state, now

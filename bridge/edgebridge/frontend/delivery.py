@@ -28,6 +28,11 @@ from edgebroker.publication import Publication
 MAKES_ROOM: Final = (OverflowPolicy.DROP_OLDEST, OverflowPolicy.KEEP_LAST, OverflowPolicy.DOWN_SAMPLE)
 """The policies by which what waits longest goes, a page of it if it is on the disk."""
 
+UNSYNCED_CAUSES: Final = frozenset(
+    {Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.OUT_BUFFER_FULL, Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_OLD}
+)
+"""Drops after which the remote of a bridge lacks a retained message that it would take."""
+
 
 class Delivery:
     """Everything between a routed publication and its readers' acknowledgements."""
@@ -453,6 +458,14 @@ class Delivery:
     ) -> None:
         self._ledger.drop(now, publication, session.client_id, text, qos, cause)
         session.outbox.count_dropped(cause, 1)
+        if (
+            session.unsynced is not None
+            and publication.retain
+            and cause in UNSYNCED_CAUSES
+            and session.note_unsynced(publication.topic)
+            and session.connection is None
+        ):
+            self._journal.disconnected(session, now)  # so that it is known after a restart too
 
 
 def _wrong_kind(kind: str) -> ProtocolViolation:

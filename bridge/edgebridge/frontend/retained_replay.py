@@ -9,8 +9,8 @@ rest. A client has no more replays pending than it has subscriptions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence, Set
+from itertools import chain, islice
 from typing import Final, Protocol
 
 from edgebridge.frontend.delivery import Delivery
@@ -45,7 +45,8 @@ class SubscriptionReplay:
     __slots__ = (
         "_copy",
         "_extractor",
-        "_sent_topics",
+        "_queue",
+        "first",
         "matches",
         "remote_messages",
         "request",
@@ -54,9 +55,16 @@ class SubscriptionReplay:
     )
 
     def __init__(
-        self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool, had: set[str] | None = None
+        self,
+        subscription: Subscription,
+        request: SubscriptionRequest,
+        skips_own: bool,
+        queue: ReplayQueue | None = None,
+        first: Sequence[Publication] = (),
     ) -> None:
-        self._sent_topics = had
+        """*queue*: it belongs to that one. *first*: messages that are looked at before those of the store."""
+        self._queue = queue
+        self.first = first
         self.remote_messages: deque[Publication] | None = None
         """What is kept elsewhere and was handed over, as far as it was not looked at: then `matches` gives that."""
         self.begin(subscription, request, skips_own)
@@ -86,7 +94,7 @@ class SubscriptionReplay:
         subscription = self.subscription
         if self.skips_own and kept.publisher == subscription.client:
             return False
-        if self._sent_topics is not None and kept.topic in self._sent_topics:
+        if self._queue is not None and not self._queue.wants(kept, subscription.qos):
             return False
         rights = subscription.receiver.rights
         if rights is not None and not rights.may_read(kept):
@@ -99,8 +107,8 @@ class SubscriptionReplay:
 
     def sent(self, topic: str) -> None:
         """What is retained of *topic* is on its way, and not to come by another subscription."""
-        if self._sent_topics is not None:
-            self._sent_topics.add(topic)
+        if self._queue is not None and self._queue.sent_topics is not None:
+            self._queue.sent_topics.add(topic)
 
 
 def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
@@ -119,9 +127,12 @@ def attributes_of(kept: Publication, extractor: Extractor) -> Attributes:
 class ReplayQueue(deque[SubscriptionReplay]):
     """Those of one session, and with it they end."""
 
-    def __init__(self, waiting: Iterator[str | None] | None = None) -> None:
+    def __init__(self, waiting: Iterator[str | None] | None = None, lost: Set[str] | None = None) -> None:
         """*waiting*, of who gets all once: for each message that waits for it already its topic, if it is what is
         retained there. Others get what is retained for each subscription that matches (MQTT 5.0 section 3.3.1.3).
+
+        *lost*, of who had all once: what was sent at QoS 1 or 2 has arrived, but for these topics, and is not sent
+        again.
         """
         super().__init__()
         self.by_text: dict[str, SubscriptionReplay] = {}
@@ -129,6 +140,22 @@ class ReplayQueue(deque[SubscriptionReplay]):
         self.sent_topics: set[str] | None = None if waiting is None else set()
         """Topics of which what is retained waits for the client or was sent; None: nobody asks."""
         self._waiting = waiting
+        self._lost = lost
+
+    def wants(self, kept: Publication, qos: int) -> bool:
+        """Whether *kept* is to be sent at *qos*, or at its own if that is lower."""
+        if self.sent_topics is not None and kept.topic in self.sent_topics:
+            return False
+        return self._lost is None or not (qos and kept.qos) or kept.topic in self._lost
+
+    def send_first(
+        self, subscription: Subscription, request: SubscriptionRequest, messages: Sequence[Publication]
+    ) -> None:
+        """*subscription* gets *messages*, and then what is retained if it is scheduled."""
+        replay = SubscriptionReplay(subscription, request, True, self, messages)
+        replay.matches = iter(messages)
+        self.by_text[subscription.text] = replay
+        self.append(replay)
 
     def schedule(self, subscription: Subscription, request: SubscriptionRequest, skips_own: bool) -> None:
         """*subscription* gets what is retained, behind others; if it was to get it already, from the start."""
@@ -136,9 +163,7 @@ class ReplayQueue(deque[SubscriptionReplay]):
         if pending is not None:
             pending.begin(subscription, request, skips_own)
         else:
-            pending = self.by_text[subscription.text] = SubscriptionReplay(
-                subscription, request, skips_own, self.sent_topics
-            )
+            pending = self.by_text[subscription.text] = SubscriptionReplay(subscription, request, skips_own, self)
             self.append(pending)
 
     def finish(self) -> SubscriptionReplay:
@@ -221,7 +246,7 @@ class RetainedReplay:
     ) -> None:
         """Send a message that is kept elsewhere, if a new subscription wants it."""
         session: Session = subscription.receiver
-        replay = SubscriptionReplay(subscription, request, skips_own, _sent_topics(session))
+        replay = SubscriptionReplay(subscription, request, skips_own, session.replays)
         if not self._is_current(subscription) or not replay.wants(kept):
             return
         if _is_scanning(session):
@@ -290,7 +315,7 @@ class RetainedReplay:
         if not self._is_current(subscription):
             return True
         if replay.matches is None:
-            replay.matches = self._retained.walk(replay.request.topic_filter)
+            replay.matches = chain(replay.first, self._retained.walk(replay.request.topic_filter))
         work = WORK_AT_ONCE
         for _ in range(REPLAY_AT_ONCE):
             if work <= 0 or not self.has_room(session):

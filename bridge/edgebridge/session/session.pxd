@@ -9,7 +9,7 @@ cdef class Session:
     cdef public str account, client_id, user
     cdef public SessionOutbox outbox
     cdef public object connection, filter_usage, claims, replays, rights, will
-    cdef public object bridge_sync, expiry_s, disconnected_at
+    cdef public object bridge_sync, expiry_s, disconnected_at, unsynced
     cdef public Inflight inflight
     cdef public set received
     cdef public dict subscription_records

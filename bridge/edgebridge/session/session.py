@@ -22,6 +22,8 @@ BEHIND_BYTES: Final = 64 * KIB
 PACKET_OVERHEAD: Final = 26
 """Bytes of a PUBLISH to a member of a group beside topic, payload and forwarded properties, at most: fixed header 5,
 topic length 2, packet identifier 2, property length 4, expiry 5, subscription identifier 5, topic alias 3."""
+UNSYNCED_TOPICS_MAX: Final = 10_000
+"""Topics of dropped retained messages that are known by name; when there are more, all are sent again."""
 BRIDGE_SYNC_PROPERTY: Final = "edgebroker-bridge-sync"
 """User property of the CONNECT of a bridge to its own gateway. Its value names the new state of the session."""
 
@@ -79,6 +81,7 @@ class Session:
         "subscription_bytes",
         "subscription_records",
         "sync_delay_us",
+        "unsynced",
         "user",
         "waits_for_sync",
         "will",
@@ -94,6 +97,10 @@ class Session:
         self.connection: Any = None
         self.expiry_s = 0
         """Seconds the session outlives its connection."""
+        self.unsynced: set[str] | None = None
+        """Topics of retained messages, or of their clearing, that were dropped since the remote of this bridge had all;
+        None: nobody notes them.
+        """
         self.bridge_sync: BridgeSyncState | None = None
         """None: the client is no bridge of this gateway."""
         self.inflight = inflight
@@ -174,6 +181,20 @@ class Session:
         """Messages that are for the client and have not reached it: unacknowledged, queued, or unwritten at QoS 0."""
         open_ = len(self.inflight) + len(self.outbox)
         return open_ if self.connection is None else open_ + int(self.connection.out_messages)
+
+    def note_unsynced(self, topic: str) -> bool:
+        """Note that the remote of this bridge lacks what is retained under *topic*; whether it had all until now."""
+        topics = self.unsynced
+        if topics is None:
+            return False
+        if topic not in topics and len(topics) >= UNSYNCED_TOPICS_MAX:
+            self.unsynced = None
+        else:
+            topics.add(topic)
+        was_synchronised = self.bridge_sync is BridgeSyncState.SYNCHRONISED
+        if was_synchronised:
+            self.bridge_sync = BridgeSyncState.RETAINED_PENDING
+        return was_synchronised
 
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""

@@ -140,6 +140,7 @@ class BridgePlanner:
             try_private=settings.try_private,
             retry_max=settings.retry_s_max * SECOND,
             answer_max=settings.answer_s_max * SECOND,
+            retained_again=settings.retained_again,
             notification_topic=settings.notification_topic or "",
             identity=self._identity,
             remote_alias=self._name_of_remote(settings.addresses[0]),

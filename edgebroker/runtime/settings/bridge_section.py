@@ -164,6 +164,7 @@ class BridgeSettings:
     tls_key: Path | None = key(None, FILE, LIVE)
     tls_server_name: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"), LIVE)
     origin: bool = key(True, Boolean(), LIVE)
+    retained_again: bool = key(True, Boolean(), LIVE)
     notification_topic: str | None = key(None, Text(r"[^+#\0]{1,1024}", "a topic without wildcards"), LIVE)
 
     @property

@@ -115,6 +115,9 @@ class SimulatedHost(FrontendHost):
     def disk_work_due(self) -> None:
         self._broker.begin_disk_work()
 
+    def gateway_identity(self) -> str:
+        return self._broker.gateway_identity
+
 
 class SimulatedBroker:
     """A front end and its lines: does on virtual time what `edgebroker.runtime` does with sockets.
@@ -133,6 +136,8 @@ class SimulatedBroker:
     ) -> None:
         """Without a *store* nothing survives a crash."""
         self.simulation = simulation
+        self.gateway_identity = ""
+        """The name by which bridges recognise it; empty: it is not told."""
         self.store = store
         self.unix_s = WALL // SECOND  # the wall clock, which does not advance
         self.entrance = LOCAL_LISTENER
