@@ -196,3 +196,23 @@ def test_after_a_pause_mosquitto_retains_what_is_retained_here(
             found = {message.topic: message.payload for message in (late.next() for _ in range(20))}
             assert found == {**expected, "out/theirs": b"new"}, name
         gateway.stop()
+
+
+@NEEDS_MOSQUITTO
+@pytest.mark.parametrize("spoken", ["5", "3.1.1"])
+def test_the_tree_of_a_cloud_is_reached_both_ways(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str
+) -> None:
+    with mosquitto(tmp_path, free_port):
+        rule = 'shadow/# both 1 "" $aws/things/gw/'
+        gateway = start_gateway("--config", settings(tmp_path, free_port, spoken, rule), "--http", "0")
+        here, there = guest_of(gateway.port, "here"), guest_of(free_port, "there")
+        here.subscribe("shadow/#", 1)
+        there.subscribe("$aws/things/+/shadow/#", 1)
+        await_bridge(there)
+        here.publish("shadow/update", b"1")
+        assert there.next().topic == "$aws/things/gw/shadow/update"
+        assert here.next().topic == "shadow/update"
+        there.publish("$aws/things/gw/shadow/update/accepted", b"2")
+        assert here.next().topic == "shadow/update/accepted"
+        gateway.stop()

@@ -7,7 +7,15 @@ import pytest
 from edgebridge.bridge.rules import BridgeDirection, BridgeRule, ConditionCache, RuleSet, parse_rule
 from edgebridge.wire.packets import Publish
 from edgebridge.wire.properties import Properties, Property
+
+
+from edgebridge.bridge.rules import BridgeDirection, BridgeRule, RuleSet, parse_rule
+from edgebridge.bridge.shaper import UNSHAPED
+from edgebridge.wire.packets import PubAck, Publish
+from edgebridge.wire.properties import Property
 from edgebroker.errors import RuleInvalid
+
+from ..support.open_bridge import OpenBridge
 
 READ = {
     "sensors/#": BridgeRule("sensors/#"),
@@ -151,3 +159,20 @@ def test_what_stands_above_a_prefix_is_not_behind_it() -> None:
     assert outbound(filtered, "here/a", [filtered.local_subscriptions[0].identifier]) == (filtered.all[0], 0)
     levels = RuleSet([parse_rule("/# both 1 here remote")])
     assert outbound(levels, "here", []) == (levels.all[0], 0), "it is `remote` there"
+
+
+def test_the_trees_of_clouds_are_ordinary_topics_both_ways() -> None:
+    """`$aws/...` at a cloud under an ordinary name here, and `$iothub/...` under the same name on both sides."""
+    trip = OpenBridge(UNSHAPED, rules=("shadow/# both 1 dev/ $aws/things/gw/", "$iothub/# both 1", "# both 1"))
+    ours = {"dev/shadow/update": "$aws/things/gw/shadow/update", "$iothub/methods/a": "$iothub/methods/a"}
+    for number, (local, remote) in enumerate(ours.items(), 1):
+        for payload in (b"1", b"2"):  # the second one goes the short way
+            trip.ours(Publish(local, payload, 1, packet_id=number))
+            trip.theirs(PubAck(number), Publish(remote, payload, 1, packet_id=number))
+            trip.ours(PubAck(number))
+            said, heard = trip.sent(), trip.answered()
+            assert [one.topic for one in said if isinstance(one, Publish)] == [remote]
+            assert [one.topic for one in heard if isinstance(one, Publish)] == [local]
+    trip.ours(Publish("$other/a", b"", 1, packet_id=9))
+    assert trip.answered() == [PubAck(9)]
+    assert (trip.sent(), trip.bridge.outbound_counters.dropped["no_rule"]) == ([], 1), "# does not match it"
