@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from edgebridge.bridge.rules import BridgeDirection, BridgeRule, ConditionCache, RuleSet, parse_rule
-from edgebridge.wire.packets import Publish
-from edgebridge.wire.properties import Properties, Property
-
-
-from edgebridge.bridge.rules import BridgeDirection, BridgeRule, RuleSet, parse_rule
 from edgebridge.bridge.shaper import UNSHAPED
 from edgebridge.wire.packets import PubAck, Publish
-from edgebridge.wire.properties import Property
+from edgebridge.wire.properties import Properties, Property
 from edgebroker.errors import RuleInvalid
 
 from ..support.open_bridge import OpenBridge
