@@ -58,6 +58,8 @@ class LogReader:
     headers: list[LogHeader] = field(default_factory=list)
     boots_ended: set[str] = field(default_factory=set)
     """The runs whose final segment was among the files."""
+    has_provisional: bool = True
+    """Whether provisional blocks are read, which full ones will replace."""
     blocks_twice: int = 0
     """Blocks that were skipped because another file had them."""
     _blocks_read: defaultdict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -67,6 +69,8 @@ class LogReader:
         """Yields every intact block of every file, with the columns of *tables*. Damage is reported on stderr."""
         wanted = set(tables)
         files = [file for path in self.paths for file in segment_files(path, self._on_list_error)]
+        # A growing file's last blocks are provisional: full ones of their numbers count, if another file has them.
+        files.sort(key=lambda file: file.name.endswith(".part"))
         if not files:
             raise click.UsageError(f"no .edl file in {', '.join(map(str, self.paths))}")
         with FileProgress(len(files)) as progress:
@@ -92,6 +96,8 @@ class LogReader:
         for item in iter_blocks(data, tables=wanted, growing=growing, known=LOG_TABLES | RECORDING_TABLES):
             if isinstance(item, LogCorruption):
                 self._report_damage(file, item)
+            elif item.head.is_provisional and not self.has_provisional:
+                continue
             elif header.boot and item.head.sequence in seen:
                 repeated += 1
             else:
@@ -386,6 +392,7 @@ def export_sqlite(log_reader: LogReader, path: Path) -> None:
     except ImportError:
         click.echo("sqlite-utils is not installed; install it with: pip install sqlite-utils", err=True)
         sys.exit(2)
+    log_reader.has_provisional = False  # the full blocks of the next export have their rows
     database = sqlite_utils.Database(path)
     for table in TABLES:
         kinds = {column.name: SQL_TYPES[column.type.value] for column in table.columns}

@@ -24,8 +24,10 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 from edgebroker.storage.deliverylog.format import (
     BLOCKS_MAX,
+    PROVISIONAL,
     BlockHead,
     LogHeader,
+    as_full,
     decode_head,
     decode_header,
     encode_footer,
@@ -56,6 +58,8 @@ class OpenSegment:
         self.header: LogHeader = decoded[0]
         self.blocks: list[tuple[int, BlockHead]] = []
         self.size = len(header)
+        self.tail: list[bytes] = []
+        """Provisional blocks, which lie behind `size` bytes until others of their numbers replace them."""
         self.broken = False
         """Whether the file ends with a part of a block, so that nothing can be appended."""
         self.path = unused(folder, f"current-{file_name_of(self.header.boot)}", suffix)
@@ -77,29 +81,50 @@ class OpenSegment:
     def append(self, block: bytes) -> None:
         """Appends one block, or nothing: after an error the file ends with the last whole block. Raises OSError.
 
-        If the file cannot be truncated either, it is `broken`.
+        If the file cannot be truncated either, it is `broken`. A provisional block becomes part of `tail`; any block
+        takes the place of the provisional one with its number.
         """
         head = decode_head(block, 0)
         if head is None:
             raise ValueError("these bytes are no block")
+        behind = [one for one in self.tail if number_of(one) > head.sequence]
+        if head.is_provisional:
+            self.write_tail([*(one for one in self.tail if number_of(one) < head.sequence), block, *behind])
+            return
+        self.write_tail(behind, block)
+        self.blocks.append((self.size, head))
+        self.size += len(block)
+        self._hash.update(block)
+
+    def write_tail(self, tail: list[bytes], block: bytes = b"") -> None:
+        """Replaces the provisional blocks at the end by *tail*, behind a full *block*. Raises OSError, as `append`.
+
+        It is one write, so that a process that is killed leaves the old blocks or the new ones.
+        """
+        old_bytes, self.tail = sum(map(len, self.tail)), tail
+        data = block + b"".join(tail)
         try:
-            write_all(self._file, block)
+            if old_bytes:
+                self._file.seek(self.size)
+            write_all(self._file, data)
+            if old_bytes > len(data):
+                self._file.truncate(self.size + len(data))
+            if tail:
+                self._file.seek(self.size + len(block))
         except OSError:
+            self.tail = []
             try:
                 self._file.truncate(self.size)
                 self._file.seek(self.size)
             except OSError:
                 self.broken = True
             raise
-        self.blocks.append((self.size, head))
-        self.size += len(block)
-        self._hash.update(block)
 
     def abandon(self) -> None:
         """Leaves the file to the next start, or deletes it if it has no blocks."""
         with contextlib.suppress(OSError):
             self._file.close()
-            if not self.blocks:
+            if not self.blocks and not self.tail:
                 self.path.unlink()
 
     def discard(self) -> None:
@@ -117,6 +142,9 @@ class OpenSegment:
             self.header, self.blocks, self.size, final=final, blocks_end=blocks_end if final else 0, died=died
         )
         with self._file:
+            if self.tail:
+                self._file.truncate(self.size)
+                self._file.seek(self.size)
             write_all(self._file, footer)
             os.fsync(self._file.fileno())
             self._hash.update(footer)
@@ -173,7 +201,7 @@ def _save_blocks(folder: Path, header: bytes, blocks: list[bytes]) -> str:
     segment = OpenSegment(folder, header, SALVAGE_SUFFIX)
     try:
         for block in blocks:
-            segment.append(block)
+            segment.append(as_full(block))
         return segment.finish(died=True).name
     except OSError:
         segment.discard()
@@ -220,6 +248,16 @@ def write_all(file: BinaryIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def number_of(block: bytes) -> int:
+    """Returns the number of *block* in the log."""
+    return int.from_bytes(block[8:12], "little")
+
+
+def is_provisional(block: bytes) -> bool:
+    """Whether a later block of the same number replaces *block*."""
+    return bool(block[5] & PROVISIONAL)
 
 
 def sync_folder(folder: Path) -> None:
@@ -352,12 +390,18 @@ class DeliveryLogDirectory:
         """
         self._write(blocks, now_us, unix_us)
         segment = self._segment
-        if segment is None or not segment.blocks:
-            return
-        age_us = now_us - segment.header.t_us
-        if segment.size >= self.segment_bytes_max or age_us >= self.segment_age_us_max or segment.full:
+        if segment is not None and segment.blocks and not segment.tail and self._is_time(segment, now_us):
             self._segment = None
             self._background(lambda: self._finish(segment))
+
+    def wants_full_blocks(self, now_us: Instant) -> bool:
+        """Whether it is time for a new segment, but provisional blocks wait in this one for full ones."""
+        segment = self._segment
+        return segment is not None and bool(segment.tail) and self._is_time(segment, now_us)
+
+    def _is_time(self, segment: OpenSegment, now_us: Instant) -> bool:
+        age_us = now_us - segment.header.t_us
+        return segment.size >= self.segment_bytes_max or age_us >= self.segment_age_us_max or segment.full
 
     def close(self, blocks: Iterable[bytes], now_us: Instant, unix_us: int) -> None:
         """Writes the last *blocks*, and finishes the growing segment at once, as the final one of the run.
@@ -385,13 +429,14 @@ class DeliveryLogDirectory:
                     self._segment = OpenSegment(self.path, self._header(now_us, unix_us))
                 self._segment.append(block)
             except OSError as error:
-                self.blocks_lost += 1
+                self.blocks_lost += not is_provisional(block)  # its rows are still in memory
                 self._report_error(error)
                 if self._segment is not None and self._segment.broken:
                     self._segment.abandon()
                     self._segment = None
             else:
-                self._blocks_end = self._segment.blocks[-1][1].sequence + 1
+                if not is_provisional(block):
+                    self._blocks_end = number_of(block) + 1
                 self._report_recovery()
 
     def _finish(self, segment: OpenSegment, *, final: bool = False) -> None:

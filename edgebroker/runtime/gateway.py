@@ -440,6 +440,8 @@ class Gateway:
                 self.ledger.end_run(now)
                 is_more = self._log.step(now)  # not a millisecond: no client waits for more than that
                 self._log_dir.append(self._log.ready(), now, wall)
+                if self._log_dir.wants_full_blocks(now):
+                    self._log.finish_waiting()
             except Exception as error:  # the log is not worth the broker: tell it, and go on
                 self._tell(f"delivery log: {type(error).__name__}: {error}")
             await asyncio.sleep(0 if is_more else LOG_EVERY_S)

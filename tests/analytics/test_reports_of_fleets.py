@@ -164,7 +164,7 @@ def test_a_killed_run_is_counted_by_its_rows_where_its_digests_end(tmp_path: Pat
     killed(tmp_path, 990)
     summary = concluded(tmp_path)
     assert (summary.runs, summary.lost) == ({"died": 1}, 0)
-    assert (summary.published, summary.delivered) == (949, 949), "the digests tell of 499"
+    assert (summary.published, summary.delivered) == (950, 950), "the digests tell of 499"
 
 
 def test_what_a_killed_run_left_open_and_the_next_resumed_is_not_open(tmp_path: Path) -> None:
@@ -234,3 +234,24 @@ def test_an_event_is_placed_by_the_nearest_reading_of_the_clock(
     width_s = rows[0]["width_s"]
     placed = {row["at_s"] for row in rows if row["fate"] == Fate.PUBLISHED}
     assert placed == {unix_us // 1_000_000 // width_s * width_s for _, unix_us in events}
+
+
+def test_a_growing_file_that_was_copied_before_it_was_closed_counts_once(tmp_path: Path) -> None:
+    """Its last blocks were provisional: those of the same numbers in the closed file have more rows."""
+    log = DeliveryLog("gw", "b")
+    directory = DeliveryLogDirectory(tmp_path, log.header, lambda line: None)
+    (tmp_path / "copies").mkdir()
+    for minute in range(4):
+        now = minute * MINUTE
+        copies(log, 1 + 5 * minute, 5, now, ends=5)
+        directory.append(log.take(now), now, UNIX_US + now)
+        for part in tmp_path.glob("*.part"):
+            shutil.copy(part, tmp_path / "copies" / f"{minute}{part.name}")
+    copied = concluded(tmp_path)
+    assert (copied.published, copied.delivered, copied.runs) == (15, 15, {"open": 1}), "minute 3 is not over"
+    directory.close(log.take(4 * MINUTE, closing=True), 4 * MINUTE, UNIX_US + 4 * MINUTE)
+    summary = concluded(tmp_path)
+    assert (summary.published, summary.delivered, summary.runs) == (20, 20, {"complete": 1})
+    taken = inventory.take_inventory(tmp_path)
+    assert {file.blocks for file in taken.wanted if file.file.endswith(".part")} == {""}
+    assert taken.rows == summary.records

@@ -42,8 +42,11 @@ def make_columns(rows: Iterable[tuple[Any, ...]]) -> ColumnsMaking:
     return values
 
 
-def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMaking:
-    """Build the block number *sequence* from the columns that *making* returns, each with at least one value."""
+def make_block(table: Table, sequence: int, making: ColumnsMaking, *, is_provisional: bool = False) -> BlockMaking:
+    """Build the block number *sequence* from the columns that *making* returns, each with at least one value.
+
+    is_provisional: a later block of the same number replaces it.
+    """
     values = yield from making
     compressor = zlib.compressobj(LEVEL)
     # The map is encoded key by key: the same bytes as for a dictionary, without holding all of them twice in memory.
@@ -61,4 +64,5 @@ def make_block(table: Table, sequence: int, making: ColumnsMaking) -> BlockMakin
     times = values[0]
     unit = 1 if table.columns[0].name == "t_us" else MINUTE
     first, last = min(times) * unit, max(times) * unit + unit - 1
-    return seal(TABLE_NUMBERS[table.name], sequence, len(times), raw_bytes, b"".join(parts), first, last)
+    number, body = TABLE_NUMBERS[table.name], b"".join(parts)
+    return seal(number, sequence, len(times), raw_bytes, body, first, last, is_provisional=is_provisional)

@@ -193,6 +193,12 @@ def seal(
     return b"".join((head, CRC.pack(zlib.crc32(head)), body))
 
 
+def as_full(block: bytes) -> bytes:
+    """Return *block* as one that no later block replaces."""
+    head = block[:5] + b"\0" + block[6 : BLOCK_HEAD.size]
+    return head + CRC.pack(zlib.crc32(head)) + block[BLOCK_HEAD_BYTES:]
+
+
 def decode_head(data: bytes, offset: int) -> BlockHead | None:
     """Return the head of the block at *offset*; None unless it is whole, intact and within the bounds."""
     if offset + BLOCK_HEAD_BYTES > len(data):

@@ -14,9 +14,9 @@ cdef class DeliveryLog:
     cdef public long long sample_qos0
     cdef public Py_ssize_t block_rows, rows_written
     cdef readonly object _making
-    cdef list _finished, _messages, _copies, _anchors
-    cdef long long _sequence, _minute, _minute_start, _minute_end
-    cdef Py_ssize_t _facts, _rows_chars, _rows_numbers, _filters_chars
+    cdef list _finished, _messages, _copies, _anchors, _digest_rows, _filter_rows
+    cdef long long _sequence, _minute, _minute_start, _minute_end, _waiting_since
+    cdef Py_ssize_t _facts, _rows_chars, _rows_numbers, _filters_chars, _waiting_chars
     cdef dict _traces, _filters
     cdef set _bridges
     cdef int _origin_of(self, str publisher) except -1

@@ -97,6 +97,11 @@ FACTS_PER_STEP = 64
 # Blocks that wait to be built. The end of a minute adds four at once; only an attack with long texts adds so many that
 # the oldest must be built at once, which blocks everything else for 20 ms.
 MAKING_MAX = 8
+# Rows of all tables that wait for more when a minute ends. 150 rows an hour, each minute's in blocks of their own, took
+# 254 bytes each.
+WAITING_ROWS_MAX = 512
+WAITING_US_MAX = 60 * MINUTE
+WAITING_CHARS_MAX = 32 * KIB  # of their texts, for the same reason as the rows: they are encoded anew each minute
 READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
 BRIDGES_MAX = 1_024  # any client of version 3.1.1 may say that it is one
@@ -113,8 +118,10 @@ class DeliveryLog:
     others, for the numbers divisible by *sample_qos0* (0: for none): one row for all such numbers of a run, up to
     COUNT_MAX of them. Digests count every message.
 
-    A block is full when it has *block_rows* rows or more, or when its minute is over; a digest that is written early
-    appears as several records, which must be added. A full block is encoded in steps of at most about a millisecond:
+    A block is full when it has *block_rows* rows or more, or when a minute is over and WAITING_ROWS_MAX rows wait, or
+    one of them for WAITING_US_MAX. What waits at the end of a minute is written all the same, in *provisional* blocks
+    at the end of the file, which full ones of the same numbers replace later. A digest that is written early appears as
+    several records, which must be added. A full block is encoded in steps of at most about a millisecond:
     some with the facts that follow it, the others when `step` is called. `block_rows`, `DIGESTS_MAX` and
     `TEXT_CHARS_MAX` bound the memory: below 4 MiB with ids and topics of usual length, and `TEXT_CHARS_MAX` characters
     more for rows, digests and filters each with the longest. Finished blocks come on top, so every second call `step`
@@ -152,6 +159,11 @@ class DeliveryLog:
         self._filters: dict[tuple[str, str], list[int]] = {}
         self._filters_chars = 0
         self._anchors: list[tuple[int, int]] = []
+        # Rows of the minutes that are over.
+        self._digest_rows: list[tuple[Any, ...]] = []
+        self._filter_rows: list[tuple[Any, ...]] = []
+        self._waiting_chars = 0
+        self._waiting_since = 0  # 0: no row of an earlier minute waits
 
     @property
     def due(self) -> bool:
@@ -274,7 +286,8 @@ class DeliveryLog:
         total = self._filters.get((subscriber, filter_text))
         if total is None:
             if len(self._filters) >= DIGESTS_MAX or self._filters_chars > TEXT_CHARS_MAX:
-                self._finish_filters()
+                self._close_minute()
+                self.finish_waiting()
             total = self._filters[subscriber, filter_text] = [0, 0]
             self._filters_chars += len(subscriber) + len(filter_text)
         total[0] += evaluated
@@ -286,7 +299,7 @@ class DeliveryLog:
         """Log the wall clock time *unix_us*: at the start, regularly, and after the clock was set."""
         self._anchors.append((now_us, unix_us))
         if len(self._anchors) >= self.block_rows:
-            self._finish_anchors()
+            self.finish_waiting()
 
     def step(self, now_us: Instant) -> bool:
         """Do one step of building blocks; return whether there is more to do, or a block is `ready`."""
@@ -312,7 +325,8 @@ class DeliveryLog:
         With *closing*, they contain everything logged so far, the unfinished minute included.
         """
         if closing:
-            self._finish_all()
+            self._close_minute()
+            self.finish_waiting()
         elif now_us >= self._minute_end:
             self._begin_minute(now_us)
         while self._making:
@@ -395,7 +409,7 @@ class DeliveryLog:
         self._rows_chars += chars
         rows = len(self._messages) + len(self._copies)
         if rows >= self.block_rows or self._rows_numbers >= COUNT_MAX or self._rows_chars > TEXT_CHARS_MAX:
-            self._finish_rows()
+            self.finish_waiting()
         if self._making:
             self._build_for(1)
 
@@ -404,58 +418,86 @@ class DeliveryLog:
             self._begin_minute(now_us)
         digests = self._digests
         if len(digests.totals) >= DIGESTS_MAX or digests.texts_chars > TEXT_CHARS_MAX:
-            self._finish_digests()
+            self._close_minute()
+            self.finish_waiting()
         digests.add(flow, first, count)
         if self._making:
             self._build_for(1)
 
     # -- blocks -------------------------------------------------------------------------------------------------
 
+    def finish_waiting(self) -> None:
+        """Make full blocks of all rows but those of the digests and filters of the minute that is being counted."""
+        for table, rows, columns in self._waiting_columns():
+            self._finish(table, rows, columns)
+        self._messages, self._copies, self._traces, self._rows_chars, self._rows_numbers = [], [], {}, 0, 0
+        self._anchors, self._digest_rows, self._filter_rows = [], [], []
+        self._waiting_chars = self._waiting_since = 0
+
     def _begin_minute(self, now_us: int) -> None:
         """Finish the minute that was counted and begin that of *now_us*."""
-        self._finish_all()
+        self._close_minute()
+        ended_us = self._minute_end
         self._minute = now_us // MINUTE
         self._minute_start = self._minute * MINUTE
         self._minute_end = self._minute_start + MINUTE
+        rows = len(self._messages) + len(self._copies) + len(self._digest_rows) + len(self._filter_rows)
+        if not rows + len(self._anchors):
+            return
+        self._waiting_since = self._waiting_since or ended_us - MINUTE
+        chars = self._waiting_chars + self._rows_chars
+        is_due = rows + len(self._anchors) >= WAITING_ROWS_MAX or chars >= WAITING_CHARS_MAX
+        if is_due or now_us - self._waiting_since >= WAITING_US_MAX:
+            self.finish_waiting()
+            return
+        for number, (table, _, columns) in enumerate(self._waiting_columns(), self._sequence):
+            self._build_later(make_block(table, number, columns, is_provisional=True))
 
-    def _finish_all(self) -> None:
-        self._finish_anchors()
-        self._finish_rows()
-        self._finish_digests()
-        self._finish_filters()
+    def _close_minute(self) -> None:
+        """Turn what was counted in this minute into rows."""
+        digests, filters, minute = self._digests, self._filters, self._minute
+        chars = digests.texts_chars + self._filters_chars
+        if chars and self._waiting_chars + chars > TEXT_CHARS_MAX:
+            self.finish_waiting()
+        flows = len(digests.totals)
+        selective = ((minute, *key, evaluated, matched) for key, (evaluated, matched) in filters.items())
+        self._filters, self._filters_chars = {}, 0
+        if flows + len(filters) > WAITING_ROWS_MAX:  # their rows are made step by step
+            self.finish_waiting()
+            if flows:
+                self._finish(DIGEST, flows, make_columns(digests.take(minute)))
+            if filters:
+                self._finish(FILTER, len(filters), make_columns(selective))
+            return
+        self._waiting_chars += chars
+        self._digest_rows += digests.take(minute)
+        self._filter_rows += selective
 
-    def _finish_rows(self) -> None:
-        messages, copies, traces = self._messages, self._copies, self._traces
-        rows = len(messages) + len(copies)
+    def _waiting_columns(self) -> list[tuple[Table, int, ColumnsMaking]]:
+        """Return table, number of rows and columns of each block that the waiting rows make."""
+        found: list[tuple[Table, int, ColumnsMaking]] = []
+        if self._anchors:
+            found.append((ANCHOR, len(self._anchors), make_columns(list(self._anchors))))
+        rows = len(self._messages) + len(self._copies)
         if rows:
             step = self.sample_qos0 if self._rows_numbers > rows else 0
-            self._messages, self._copies, self._traces, self._rows_chars, self._rows_numbers = [], [], {}, 0, 0
-            self._finish(DELIVERY_RUNS if step else DELIVERY, rows, make_delivery(messages, copies, traces, step))
-
-    def _finish_digests(self) -> None:
-        flows = len(self._digests.totals)
-        if flows:
-            self._finish(DIGEST, flows, make_columns(self._digests.take(self._minute)))
-
-    def _finish_filters(self) -> None:
-        totals, minute = self._filters, self._minute
-        if totals:
-            self._filters, self._filters_chars = {}, 0
-            rows = ((minute, *key, evaluated, matched) for key, (evaluated, matched) in totals.items())
-            self._finish(FILTER, len(totals), make_columns(rows))
-
-    def _finish_anchors(self) -> None:
-        if self._anchors:
-            rows, self._anchors = self._anchors, []
-            self._finish(ANCHOR, len(rows), make_columns(rows))
+            columns = make_delivery(list(self._messages), list(self._copies), dict(self._traces), step)
+            found.append((DELIVERY_RUNS if step else DELIVERY, rows, columns))
+        for table, waiting in ((DIGEST, self._digest_rows), (FILTER, self._filter_rows)):
+            if waiting:
+                found.append((table, len(waiting), make_columns(list(waiting))))
+        return found
 
     def _finish(self, table: Table, rows: int, columns: ColumnsMaking) -> None:
         """Queue a full block for building."""
-        while len(self._making) >= MAKING_MAX:
-            self._make()
-        self._making.append(make_block(table, self._sequence, columns))
+        self._build_later(make_block(table, self._sequence, columns))
         self._sequence += 1
         self.rows_written += rows
+
+    def _build_later(self, making: BlockMaking) -> None:
+        while len(self._making) >= MAKING_MAX:
+            self._make()
+        self._making.append(making)
 
     def _build_for(self, facts: int) -> None:
         """Do one step for every FACTS_PER_STEP facts, while there are blocks to build."""
