@@ -20,7 +20,7 @@ from edgebroker.cli import Refused
 from edgebroker.cli.display import plain
 from edgebroker.cli.parameters import ExistingPath, WordChoice, examples
 from edgebroker.errors import LogDamaged
-from edgebroker.log_schema import DELIVERY, TABLES, TRAFFIC, Cause, Fate
+from edgebroker.log_schema import DELIVERY, TABLES, TRAFFIC, Cause, Fate, MessageOrigin
 from edgebroker.runtime.delivery_log import segment_files
 from edgebroker.storage.deliverylog.columns import default
 from edgebroker.storage.deliverylog.format import LOG_TABLES, RECORDING_TABLES, LogHeader
@@ -166,12 +166,14 @@ class FileProgress:
 
 
 def name_of(name: str, value: Any) -> Any:
-    """Returns the name of a fate or cause; other values, and unknown numbers, as they are."""
+    """Returns the name of a fate, cause or origin; other values, and unknown numbers, as they are."""
     try:
         if name == "fate":
             return Fate(value).name.lower()
         if name == "cause":
             return Cause(value).name.lower()
+        if name == "origin":
+            return MessageOrigin(value).name.lower()
     except ValueError:
         pass
     return value
