@@ -431,7 +431,7 @@ class TracedDeliveryLog:
         return _ignore if self.log is None else getattr(self.log, name)
 
 
-def _ignore(*_: object) -> None:
+def _ignore(*_: object, **__: object) -> None:
     return None
 
 
