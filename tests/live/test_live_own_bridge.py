@@ -151,3 +151,14 @@ def test_what_is_published_while_either_is_away_arrives_later(
         while there.next().payload != b"4":
             pass
     gateway.stop()
+
+
+def test_who_was_told_that_a_remote_is_not_there_is_told_when_it_is(
+    start_gateway: Callable[..., Any], tmp_path: Path, free_port: int
+) -> None:
+    gateway = start_gateway("--config", settings(tmp_path, free_port, "5", "a/# out"), "--log-level", "warning")
+    assert " warning bridge-down: " in gateway.process.stderr.readline().decode()
+    with mosquitto(tmp_path, free_port):
+        while " warning bridge-up: the remote is there " not in (line := gateway.process.stderr.readline().decode()):
+            assert " warning bridge-down: " in line
+        gateway.kill()

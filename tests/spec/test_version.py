@@ -16,6 +16,8 @@ from packaging.version import Version
 
 import edgebroker
 
+pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed; it makes the trees")
+
 ROOT = Path(__file__).resolve().parents[2]
 TIME_OF_COMMIT = "2030-01-02T03:04:05Z"
 IDENTITY = {f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
