@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
 import socket
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -256,3 +259,57 @@ def test_where_everybody_may_come_in_a_proxy_changes_nothing(serve: Callable[...
     browser.say(BytesMessage(CONNECT))
     assert browser.hear_bytes(4) == CONNACK
     gateway.stop()
+
+
+NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+NGINX_CONF = """
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{}}
+http {{
+    access_log off;
+    {temporary}
+    server {{
+        listen 127.0.0.1:{port};
+        location /mqtt {{
+            proxy_pass http://127.0.0.1:{web_port};
+            proxy_http_version 1.1;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection upgrade;
+            proxy_set_header Host 127.0.0.1;
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+        }}
+    }}
+}}
+"""
+"""As nginx's own documentation of WebSocket proxying has it."""
+
+
+@pytest.mark.skipif(not NGINX, reason="nginx is not installed")
+def test_clients_of_nginx_are_not_this_machine(serve: Callable[..., Any], tmp_path: Path, free_port: int) -> None:
+    gateway = serve()
+    folders = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = " ".join(f"{name}_temp_path {tmp_path}/{name};" for name in folders)
+    configuration = tmp_path / "nginx.conf"
+    configuration.write_text(
+        NGINX_CONF.format(folder=tmp_path, temporary=temporary, port=free_port, web_port=gateway.web_port)
+    )
+    assert NGINX is not None
+    proxy = subprocess.Popen([NGINX, "-c", configuration], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                browser = Browser(free_port)
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        browser.say(BytesMessage(CONNECT))
+        assert browser.hear_bytes(4) == bytes.fromhex("20020005")
+    finally:
+        proxy.terminate()
+        proxy.wait(PATIENCE_S)
+    gateway.process.terminate()
+    gateway.process.communicate(timeout=PATIENCE_S)
