@@ -392,3 +392,21 @@ def test_no_peer_is_met_before_the_numbers_of_a_run_are_on_disk() -> None:
     assert gateway.overlay.peers.ids.allocated > first
     simulation.run_until(simulation.now + 6 * SECOND)
     sites.gateways.wait_for_links(40 * SECOND)  # peers dial again after half a minute at most
+
+
+def test_trees_with_a_dollar_sign_that_are_nobodys_cross_as_others_do() -> None:
+    """Wildcards in the first level match them at no gateway, so nothing crosses for these."""
+    sites = federation()
+    sites.play("""
+    dee > CONNECT                                dee < CONNACK
+    eva > CONNECT                                eva < CONNACK
+    ann > CONNECT                                ann < CONNACK
+    dee > SUBSCRIBE $aws/things/+/shadow qos=1   dee < SUBACK granted=1
+    eva > SUBSCRIBE # +/#                        eva < SUBACK granted=0,0
+    ann > PUBLISH $aws/things/pump/shadow qos=1 retain=1 "x"
+    dee < PUBLISH $aws/things/pump/shadow qos=1 "x"    ann < PUBACK    dee > PUBACK
+    cem > CONNECT                                cem < CONNACK
+    cem > SUBSCRIBE $aws/#                       cem < SUBACK granted=0
+    cem < PUBLISH $aws/things/pump/shadow retain=1 "x"
+    """)
+    all_balanced(sites)
