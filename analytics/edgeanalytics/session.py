@@ -24,7 +24,6 @@ from .java import Java, install_shim
 
 DRIVER_MEMORY = "1g"  # 10 million records need about half of it; more spills to disk
 SHUFFLE_PARTITIONS_LOCAL = 4  # Spark's 200 are for clusters: each costs 5 ms even when it is empty
-QUICK_START = " -XX:TieredStopAtLevel=1"
 LAST_WORDS_LINES = 12
 MASTER_WITHIN_S = 5
 WORKERS_WITHIN_S = 40
@@ -54,7 +53,7 @@ def spark_session(java: Java, master: str = "local[*]", *, is_large: bool = Fals
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         elif not os.environ.get("SPARK_LOCAL_IP"):
             os.environ.pop("SPARK_LOCAL_IP", None)  # empty, it is an address that no worker reaches
-            check_master(master)
+        check_master(master)
         words = scratch / "spark.log"
         try:
             with stderr_to(words), own_interrupts(), safe_path():
@@ -102,10 +101,7 @@ def start(scratch: Path, master: str, *, is_large: bool = False) -> SparkSession
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_LOCAL),
-            # Most reports take seconds: the optimising compiler and collector threads cost more than they gain.
-            # Measured on 200,000 records and 2 cores: 17 s instead of 33 s. Without the compiler, 10 million records
-            # take 441 s of processor time instead of 231 s.
-            "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseSerialGC" + ("" if is_large else QUICK_START),
+            "spark.driver.extraJavaOptions": f"{java_options} {compiler_options(is_large=is_large)}",
             # Adaptive execution measures between stages in order to plan better: on one machine this costs more than it
             # gains.
             "spark.sql.adaptive.enabled": "false",
@@ -163,12 +159,15 @@ def job_progress(spark: SparkSession, progress: Callable[[str], None]) -> Iterat
     ended = threading.Event()
 
     def watch() -> None:
-        tracker = spark.sparkContext.statusTracker()
+        tracker, told = spark.sparkContext.statusTracker(), ""
         while not ended.wait(PROGRESS_EVERY_S):
             with suppress(Py4JError, OSError):  # Spark has ended
                 for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
                     if stage is not None and stage.numCompletedTasks < stage.numTasks:
-                        progress(f"reading: {100 * stage.numCompletedTasks // stage.numTasks} % of the blocks")
+                        line = f"reading: {100 * stage.numCompletedTasks // stage.numTasks} % of the files' blocks"
+                        if line != told:
+                            progress(line)
+                        told = line
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -177,6 +176,16 @@ def job_progress(spark: SparkSession, progress: Callable[[str], None]) -> Iterat
     finally:
         ended.set()
         watcher.join()
+
+
+def compiler_options(*, is_large: bool) -> str:
+    """Return the options of Java for a local run.
+
+    Most reports take seconds: the optimising compiler and collector threads cost more than they gain. Measured on
+    200,000 records and 2 cores: 17 s instead of 33 s. A large one needs the compiler: without it, 10 million records
+    take 441 s of processor time instead of 231 s.
+    """
+    return "-XX:+UseSerialGC" if is_large else "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def is_local(master: str) -> bool:

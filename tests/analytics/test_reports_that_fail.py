@@ -6,12 +6,15 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -118,6 +121,79 @@ def test_what_ends_spark_is_a_line(trouble: Exception, words: str, monkeypatch: 
         monkeypatch.setenv(name, os.environ.get(name, ""))  # so that they are put back
     with pytest.raises(session.SparkFailed, match=words), session.spark_session(java):
         raise trouble
+
+
+def test_only_small_reports_do_without_the_optimising_compiler(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "TieredStopAtLevel" in session.compiler_options(is_large=False)
+    assert "TieredStopAtLevel" not in session.compiler_options(is_large=True)
+    sizes: list[bool] = []
+    monkeypatch.setattr("edgeanalytics.session.spark_session", lambda *_, is_large: nullcontext(sizes.append(is_large)))
+    monkeypatch.setattr("edgeanalytics.figures.compute", by_reference)
+    for limit in (10**6, 1):
+        monkeypatch.setattr("edgeanalytics.__main__.ROWS_LARGE", limit)
+        CliRunner().invoke(main, ["report", str(log)])
+    assert sizes == [False, True]
+
+
+class NoSpark(Exception):
+    """Spark is not started in this test."""
+
+
+@pytest.mark.parametrize(("said", "told"), [("", None), (None, None), ("10.0.0.7", "10.0.0.7")])
+def test_another_machines_spark_is_told_no_empty_address(
+    said: str | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`SPARK_LOCAL_IP=""` made a report on another machine hang without a word."""
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that they are put back
+    if said is None:
+        monkeypatch.delenv("SPARK_LOCAL_IP")
+    else:
+        monkeypatch.setenv("SPARK_LOCAL_IP", said)
+    seen: list[str | None] = []
+
+    def start(*_: object, **_options: object) -> None:
+        seen.append(os.environ.get("SPARK_LOCAL_IP"))
+        raise NoSpark
+
+    monkeypatch.setattr(session, "start", start)
+    java = Java(Path("/nowhere"), "17", "PATH", needs_shim=False)
+    with pytest.raises(session.SparkFailed), session.spark_session(java, "yarn"):
+        pass
+    assert seen == [told]
+
+
+def test_a_spark_that_does_not_answer_ends_the_report_in_a_line(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]  # nobody listens there any more
+    result = CliRunner().invoke(main, ["report", str(log), "--master", f"spark://127.0.0.1:{port}"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"edgeanalytics: no Spark answers at 127.0.0.1:{port}")
+
+
+def test_a_spark_without_workers_ends_the_report_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker ever takes the job, as where they do not reach this machine."""
+    ended = threading.Event()
+
+    class Waiting:
+        conf = MappingProxyType({"spark.driver.host": "here"})
+
+        def range(self, _: int) -> Any:
+            return self
+
+        def count(self) -> int:
+            ended.wait()
+            return 0
+
+    monkeypatch.setattr(session, "WORKERS_WITHIN_S", 0.01)
+    try:
+        with pytest.raises(session.SparkFailed, match="gave no worker within") as failed:
+            session.check_workers(Waiting(), "spark://far:7077")  # type: ignore[arg-type]
+        assert "\n" not in str(failed.value)
+    finally:
+        ended.set()
 
 
 def test_sigterm_leaves_no_files_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
