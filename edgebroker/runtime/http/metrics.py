@@ -223,10 +223,6 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
     page.gauge("edgebroker_clients_verified_now", "Clients whose proof is being checked.", len(frontend.authenticator))
     meaning = "Texts of more than 4,096 characters, of which no pattern of LIKE is sure; once for each test that asked."
     page.counter("edgebroker_texts_too_long_for_like", meaning, frontend.node.routes.tree.too_long)
-    page.family("edgebroker_payloads_unreadable", "counter", "Messages that filters asked for in vain, by whose.")
-    page.sample("_total", frontend.node.routes.unreadable.total, asked_by="clients")
-    if view.peer_manager is not None:
-        page.sample("_total", view.peer_manager.overlay.peers.forwarder.unreadable.total, asked_by="gateways")
     _input_and_memory(page, view)
     page.family("edgebroker_sessions", "gauge", "Sessions, by whether their client is here.")
     page.sample("", census.connected, state="connected")
