@@ -24,7 +24,6 @@ from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import LOG_BYTES_MAX, LOG_SEGMENT_AGE_S_MAX, LOG_SEGMENT_BYTES_MAX
 from edgebroker.storage.deliverylog.format import (
     BLOCKS_MAX,
-    PROVISIONAL,
     BlockHead,
     LogHeader,
     as_full,
@@ -32,6 +31,8 @@ from edgebroker.storage.deliverylog.format import (
     decode_header,
     encode_footer,
     encode_header,
+    is_provisional,
+    number_of,
 )
 from edgebroker.storage.deliverylog.reader import Block, iter_blocks, read_header
 
@@ -248,16 +249,6 @@ def write_all(file: BinaryIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def number_of(block: bytes) -> int:
-    """Returns the number of *block* in the log."""
-    return int.from_bytes(block[8:12], "little")
-
-
-def is_provisional(block: bytes) -> bool:
-    """Whether a later block of the same number replaces *block*."""
-    return bool(block[5] & PROVISIONAL)
 
 
 def sync_folder(folder: Path) -> None:

@@ -193,6 +193,33 @@ def seal(
     return b"".join((head, CRC.pack(zlib.crc32(head)), body))
 
 
+def number_of(block: bytes) -> int:
+    """Return the number of *block* in the log."""
+    return int.from_bytes(block[8:12], "little")
+
+
+def is_provisional(block: bytes) -> bool:
+    """Return whether a later block of the same number replaces *block*."""
+    return bool(block[5] & PROVISIONAL)
+
+
+def without_replaced(blocks: list[bytes]) -> list[bytes]:
+    """Return *blocks*, which are in the order of writing, without the provisional ones that a later one replaces."""
+    kept: list[bytes] = []
+    last_full = -1
+    replaced: set[int] = set()
+    for block in reversed(blocks):
+        number = number_of(block)
+        if not is_provisional(block):
+            last_full = max(last_full, number)
+        elif number <= last_full or number in replaced:
+            continue
+        replaced.add(number)
+        kept.append(block)
+    kept.reverse()
+    return kept
+
+
 def as_full(block: bytes) -> bytes:
     """Return *block* as one that no later block replaces."""
     head = block[:5] + b"\0" + block[6 : BLOCK_HEAD.size]

@@ -28,7 +28,14 @@ from edgebroker.log_schema import (
     TraceParent,
 )
 from edgebroker.storage.deliverylog.block_builder import BlockMaking, ColumnsMaking, make_block, make_columns
-from edgebroker.storage.deliverylog.format import DELIVERY_RUNS, ENTRIES_MAX, ROWS_MAX, LogHeader, encode_header
+from edgebroker.storage.deliverylog.format import (
+    DELIVERY_RUNS,
+    ENTRIES_MAX,
+    ROWS_MAX,
+    LogHeader,
+    encode_header,
+    without_replaced,
+)
 
 Flow: TypeAlias = tuple[str, str, int, int, int, int]
 """publisher, subscriber, QoS, fate, cause, origin"""
@@ -332,7 +339,7 @@ class DeliveryLog:
         while self._making:
             self._make()
         finished, self._finished = self._finished, []
-        return finished
+        return without_replaced(finished)
 
     # -- rows and digests ---------------------------------------------------------------------------------------
 
