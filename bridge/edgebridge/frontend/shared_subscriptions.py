@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
@@ -16,6 +17,8 @@ from edgebroker.node.subscriptions import Subscription
 
 TRANSFERRED_AT_ONCE: Final = 200
 """Messages handed over in one turn: 2 ms at 10 us for each."""
+EXAMINED_AT_ONCE: Final = 10_000
+"""Messages whose size is looked at in one turn: 3 ms."""
 RETRY_INTERVAL: Final = 200 * MILLISECOND
 """What members that are there had no room for is offered to them again so often: five full queues a second."""
 
@@ -72,11 +75,15 @@ class SharedSubscriptions:
             session.outbox.remove_if(lambda entry: id(entry) in handed)
 
     def hand_over_too_large(self, session: Session, now: Instant) -> None:
-        """A client connects: what waits for it and is larger than the packets that it takes goes to other members."""
+        """A client connects: what waits for it and is larger than the packets that it takes goes to other members.
+
+        Only the first EXAMINED_AT_ONCE messages are looked at, before any is sent; of those behind them, what is too
+        large is dropped when its turn comes, and counted.
+        """
         if session.connection is None or not session.connection.packet_bytes_max or not session.outbox.groups:
             return
         handed: set[int] = set()
-        for entry in list(session.outbox):
+        for entry in list(islice(session.outbox, EXAMINED_AT_ONCE)):
             if entry.text in session.outbox.groups and not session.takes(entry.publication):
                 member = self._chosen(entry)
                 if member is not None and member.receiver is not session:
