@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters.announcement import CoveringAnnouncer, InterestDelta
+from edgebroker.filters.widening import is_covered, octets_of, widened
 from edgebroker.interest import Interest
-from edgebroker.limits import COVERING_MAX, ROUTES_MAX
+from edgebroker.limits import COVERED_MAX, ROUTES_MAX
 from edgebroker.matching.ends import Resolution
 from edgebroker.matching.pst import Pst
-from edgebroker.overlay.secondary_advertisements import Covering
+from edgebroker.overlay.secondary_advertisements import ANYTHING, NOTHING, Answer
 from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.predicate import Attributes, Predicate
 from edgebroker.topics import TopicFilter
@@ -74,6 +77,10 @@ class PlainAnnouncer:
 
 EPOCH_MODULUS = 1 << 16
 EVERYTHING: Final = TopicFilter.parse("#")
+SCANNED_MAX: Final = 8
+"""Interests of a covering that are tested one by one, 1 us each; the smallest search in a tree takes 5 us."""
+TOPICS_MAX: Final = 256
+"""Topics whose place in the tree is remembered; the memory is cleared when it is full."""
 
 
 @dataclass(slots=True)
@@ -84,6 +91,8 @@ class InterestUpdate:
     """Neighbour -> the changes to announce to it."""
     topic_filters: dict[TopicFilter, None] = field(default_factory=dict)
     """The topic filters under which the interests of the cluster changed."""
+    added: list[Interest] = field(default_factory=list)
+    """The interests of the cluster that are new."""
     incoming: dict[str, InterestDelta] = field(default_factory=dict)
     """Neighbour -> its interests that are new or withdrawn."""
 
@@ -93,6 +102,7 @@ class InterestUpdate:
             for peer, change in others.items():
                 mine[peer] = _merge(mine[peer], change) if peer in mine else change
         self.topic_filters |= other.topic_filters
+        self.added += other.added
 
 
 def _merge(earlier: InterestDelta, later: InterestDelta) -> InterestDelta:
@@ -224,23 +234,48 @@ class ClusterInterests:
         """Return the interests announced to *peer*, or to be announced when its link is up again."""
         return self._announced[self._neighbour_of[peer]].interests
 
-    def wants(self, topic_filter: TopicFilter) -> Covering:
-        """Return interests that cover all interests of the cluster under *topic_filter*; None: it may want anything.
+    def is_wanted(self, topic_filter: TopicFilter) -> bool:
+        """Return whether the cluster may want anything under *topic_filter*."""
+        return bool(self._unknown & self._neighbour_links) or self._by_topic.overlaps(topic_filter)
 
-        For the gateways behind a dead neighbour these are the last ones it announced, until its stand-ins announce
-        more.
+    def wants(self, topic_filter: TopicFilter, octets: int, may_widen: bool) -> Answer:
+        """Return what the cluster wants under *topic_filter*, as interests in at most *octets* bytes.
+
+        may_widen: False, to save time: ANYTHING if the interests do not fit as they are. It is ANYTHING too while the
+        interests of a neighbour are unknown. For the gateways behind a dead neighbour these are the last ones it
+        announced, until its stand-ins announce more.
         """
         if self._unknown & self._neighbour_links:
-            return None
-        overlapping = self._by_topic.overlapping(topic_filter)
+            return ANYTHING
         if not self._is_precise:
-            return () if next(overlapping, None) is None else None
-        covering: list[Interest] = []
-        for interest in overlapping:
-            if len(covering) == COVERING_MAX:
-                return None
-            covering.append(interest)
-        return tuple(covering)
+            return Answer(None, True) if self._by_topic.overlaps(topic_filter) else NOTHING
+        found = tuple(islice(self._by_topic.overlapping(topic_filter), COVERED_MAX + 1))
+        is_small = len(found) <= COVERED_MAX
+        if is_small and octets_of(found) <= octets:
+            return Answer(found, True)
+        if not may_widen:
+            return ANYTHING
+        if not is_small:  # their topics alone, if these are few
+            every = self._by_topic.overlapping(topic_filter)
+            found = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in every))
+        widening = widened(found, octets) if len(found) <= COVERED_MAX else None
+        return ANYTHING if widening is None else Answer(*widening)
+
+    def extended(self, answer: Answer, added: Sequence[Interest], octets: int) -> Answer:
+        """Return *answer*, whose covering is not None, with the interests *added*; itself if it covers them.
+
+        If they do not fit in *octets* bytes, all are widened to three quarters of that, so that the next ones fit.
+        """
+        known = answer.covering or ()
+        new = tuple(one for one in added if not is_covered(one, known))
+        if not new:
+            return answer
+        if not self._is_precise:
+            return Answer(None, True)
+        if octets_of((*known, *new)) <= octets:
+            return Answer((*known, *new), answer.is_exact)
+        widening = widened((*known, *new), octets * 3 // 4)
+        return ANYTHING if widening is None else Answer(widening.interests, answer.is_exact and widening.is_exact)
 
     def resolution(self, topic: str) -> Resolution:
         """Return the cached resolution of *topic* in the tree."""
@@ -292,4 +327,48 @@ class ClusterInterests:
         for interest in cluster.withdraw:
             self._by_topic.discard(interest.topic_filter, interest)
         topic_filters = dict.fromkeys(interest.topic_filter for interest in (*cluster.announce, *cluster.withdraw))
-        return InterestUpdate({peer: change for peer, change in outgoing.items() if change}, topic_filters)
+        return InterestUpdate(
+            {peer: change for peer, change in outgoing.items() if change}, topic_filters, [*cluster.announce]
+        )
+
+
+class InterestScan:
+    """The covering of a cluster, as one of its gateways answered an advertisement: a few interests, tested one by
+    one.
+    """
+
+    def __init__(self, interests: tuple[Interest, ...]) -> None:
+        self.interests = interests
+        self.wanted = frozenset(test.attribute for one in interests for test in one.predicate)
+
+    def accepts(self, topic: str, attributes: Attributes) -> bool:
+        """Return whether any of the interests wants an event."""
+        return any(one.accepts(topic, attributes) for one in self.interests)
+
+
+class InterestTree(InterestScan):
+    """A covering of many interests, up to 200 in 4 KiB, in a search tree: every event whose content decides where it
+    goes is compared with them.
+    """
+
+    def __init__(self, interests: tuple[Interest, ...]) -> None:
+        super().__init__(interests)
+        self._tree = Pst()
+        for number, one in enumerate(interests):
+            self._tree.insert(number, one.topic_filter, (one.predicate,))
+        self._resolutions: dict[str, Resolution] = {}
+
+    def accepts(self, topic: str, attributes: Attributes) -> bool:
+        """As in the base class; the first event for a topic takes longer, because the topic is resolved."""
+        resolution = self._resolutions.get(topic)
+        if resolution is None:
+            if len(self._resolutions) >= TOPICS_MAX:
+                self._resolutions.clear()
+            resolution = self._resolutions[topic] = self._tree.resolve(topic)
+        return bool(self._tree.decide(resolution, attributes, 1).yes)
+
+
+@lru_cache(maxsize=256)
+def covering_search(interests: tuple[Interest, ...]) -> InterestScan:
+    """Return the search in *interests*. Equal ones share it: publishers with the same topics get the same answers."""
+    return (InterestScan if len(interests) <= SCANNED_MAX else InterestTree)(interests)

@@ -13,13 +13,15 @@ are sent again, and the announced state is compared now and then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.interests import ClusterInterests, covering_search
 from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.interest import Interest
 from edgebroker.limits import WAITING_BYTES_MAX, WAITING_EVENTS_MAX
 from edgebroker.overlay.advertisements import Advertisement, Advertisements, advs_of
 from edgebroker.overlay.id_allocator import IdAllocator
@@ -38,7 +40,7 @@ from edgebroker.overlay.messages import (
     Unadvertise,
 )
 from edgebroker.overlay.routing import civ_of
-from edgebroker.overlay.secondary_advertisements import Covering, SecondaryAdvertisements
+from edgebroker.overlay.secondary_advertisements import SecondaryAdvertisements
 from edgebroker.overlay.state_digest import digest_of, of_part
 from edgebroker.overlay.topology.topology import TopologyGateway
 from edgebroker.topics import TopicFilter
@@ -115,27 +117,30 @@ class Region:
     def __init__(
         self,
         gateway: TopologyGateway,
-        wants: Callable[[TopicFilter], Covering],
+        interests: ClusterInterests,
         send: Callable[[str, Message], list[SendMessage]],
         *,
         lease_s: int,
         wants_answers: bool,
         boot: int,
         ids: IdAllocator,
+        covering_bytes: Mapping[int, int],
     ) -> None:
-        """wants: returns the interests of the own cluster under a topic filter. send: sends a message to a gateway."""
+        """send: sends a message to a gateway. covering_bytes: other cluster -> the bytes of an answer to it."""
         self.mates = {cluster: peers[gateway.home] for cluster, peers in gateway.across.items()}
         """Other cluster -> the mate in it."""
         self._cluster = gateway.cluster
-        self._wants = wants
+        self._interests = interests
         self._send = send
         self._up: dict[str, int] = {}  # mates with a link that is up -> their cluster
         self._hosts_reached: dict[str, None] = {}  # hosts with a link, and those that this gateway answers as a deputy
         self.deputies: dict[int, str] = {}
         """Other cluster -> the deputy that answers for it while the mate cannot."""
         self._asked_deputy: set[int] = set()  # clusters of which a deputy was asked last, not the mate
-        self.advertisements = Advertisements(ids, gateway.cluster, civ_of(self.mates), lease_s, wants_answers)
-        self.secondary = SecondaryAdvertisements(gateway.cluster, boot, wants)
+        self.advertisements = Advertisements(
+            ids, gateway.cluster, civ_of(self.mates), lease_s, wants_answers, covering_search
+        )
+        self.secondary = SecondaryAdvertisements(gateway.cluster, boot, interests, covering_bytes)
         self.pending = PendingEvents()
 
     @property
@@ -152,7 +157,7 @@ class Region:
             record.used_at = now
             return record, []
         record = self.advertisements.open(client, topic, now)
-        if self._wants(record.advertise.topic_filter) != ():
+        if self._interests.is_wanted(record.advertise.topic_filter):
             record.targets |= 1 << self._cluster
         if self._unanswered(record):
             self.pending.begin(record, now)
@@ -165,14 +170,18 @@ class Region:
             self.advertisements.close(record)
         return self._send_to_mates(Unadvertise(advs_of(records))) if records else []
 
-    def interests_changed(self, topic_filters: Iterable[TopicFilter], now: Instant) -> list[SendMessage]:
-        """Update the answers to hosts after the interests of the own cluster changed under *topic_filters*."""
+    def interests_changed(
+        self, topic_filters: Iterable[TopicFilter], added: Iterable[Interest], now: Instant
+    ) -> list[SendMessage]:
+        """Update the answers to hosts after the interests of the own cluster changed under *topic_filters*, of which
+        *added* are new.
+        """
         own = 1 << self._cluster
         topic_filters = tuple(topic_filters)
         for record in dict.fromkeys(found for one in topic_filters for found in self.advertisements.overlapping(one)):
-            is_wanted = self._wants(record.advertise.topic_filter) != ()
+            is_wanted = self._interests.is_wanted(record.advertise.topic_filter)
             record.targets = record.targets | own if is_wanted else record.targets & ~own
-        return self._answers(self.secondary.update(topic_filters, now))
+        return self._answers(self.secondary.update(topic_filters, added, now))
 
     def clear_stale(self, now: Instant) -> list[SendMessage]:
         """Clear the bits of interests that ended some time ago; returns the messages to hosts."""

@@ -105,12 +105,13 @@ class FederationRouter:
         self.ids = IdAllocator(self.gateway.number, first, boot)
         self.region = Region(
             self.gateway,
-            self.interests.wants,
+            self.interests,
             self.gossip.send,
             lease_s=options.lease_s,
             wants_answers=options.wants_answers,
             boot=boot,
             ids=self.ids,
+            covering_bytes=topology.covering_bytes(self.gateway.cluster),
         )
         self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options.is_dynamic)
         self.reorder_buffer = ReorderBuffer()
@@ -321,9 +322,9 @@ class FederationRouter:
         """Return *sends* to neighbours and the messages to hosts that follow from changed interests."""
         effects: list[Effect] = [*self.gossip.take_effects(), *sends]
         effects += self.region.appoint_deputies(self.gossip.link_state, self.interests.epoch)
-        filters = self.gossip.take_changed_filters()
+        filters, added = self.gossip.take_changed()
         if filters:
-            effects += self.region.interests_changed(filters, now)
+            effects += self.region.interests_changed(filters, added, now)
         self._set_timers(now)
         return effects
 

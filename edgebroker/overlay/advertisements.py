@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from typing import Protocol
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
@@ -18,6 +19,17 @@ from edgebroker.overlay.messages import Advertise, ClusterBits
 from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.predicate import Attributes
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, TopicFilter
+
+
+class CoveringTest(Protocol):
+    """The interests that cover all that a cluster wants of an advertisement."""
+
+    interests: tuple[Interest, ...]
+    wanted: frozenset[str]
+    """The attributes that they test."""
+
+    def accepts(self, topic: str, attributes: Attributes) -> bool:
+        """Return whether any of them wants an event."""
 
 
 @dataclass(slots=True)
@@ -41,8 +53,10 @@ class Advertisement:
     used_at: Instant
     targets: int = 0
     """The clusters that want such events: the CIV in the advertisement context."""
-    covering: dict[int, tuple[Interest, ...]] = field(default_factory=dict)
-    """Cluster -> interests that cover all it wants; a cluster that is missing may want anything."""
+    covering: dict[int, CoveringTest] = field(default_factory=dict)
+    """Cluster -> the test whether it may want an event; a cluster that is missing may want anything."""
+    wanted: frozenset[str] = frozenset()
+    """The attributes that decide which clusters want an event."""
     numbers: dict[int, int] = field(default_factory=dict)
     """Cluster -> the number of its last answer."""
 
@@ -53,20 +67,21 @@ class Advertisement:
     def forget(self, cluster: int) -> None:
         """Discard the answer of *cluster*; the gateway that answers for it next may begin with any number."""
         self.unanswered |= 1 << cluster
-        self.covering.pop(cluster, None)
+        self.set_covering(cluster, None)
         self.numbers.pop(cluster, None)
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """The attributes that decide which clusters want an event."""
-        return frozenset(
-            test.attribute for interests in self.covering.values() for one in interests for test in one.predicate
-        )
+    def set_covering(self, cluster: int, covering: CoveringTest | None) -> None:
+        """Store what *cluster* may want; None: anything."""
+        if covering is None:
+            self.covering.pop(cluster, None)
+        else:
+            self.covering[cluster] = covering
+        self.wanted = frozenset(name for each in self.covering.values() for name in each.wanted)
 
     def narrowed(self, pending: int, topic: str, attributes: Attributes) -> int:
         """Return those of the clusters *pending* that may want an event [SCOT 2.6, precision]."""
-        for cluster, interests in self.covering.items():
-            if pending >> cluster & 1 and not any(one.accepts(topic, attributes) for one in interests):
+        for cluster, covering in self.covering.items():
+            if pending >> cluster & 1 and not covering.accepts(topic, attributes):
                 pending &= ~(1 << cluster)
         return pending
 
@@ -74,8 +89,17 @@ class Advertisement:
 class Advertisements:
     """The advertisements of one gateway."""
 
-    def __init__(self, ids: IdAllocator, cluster: int, others: int, lease_s: int, wants_answers: bool) -> None:
+    def __init__(
+        self,
+        ids: IdAllocator,
+        cluster: int,
+        others: int,
+        lease_s: int,
+        wants_answers: bool,
+        test_of: Callable[[tuple[Interest, ...]], CoveringTest],
+    ) -> None:
         """others: the other clusters (CIV)."""
+        self._test_of = test_of
         self._ids = ids
         self._cluster = cluster
         self._others = others
@@ -145,17 +169,16 @@ class Advertisements:
     def receive_bits(self, bits: ClusterBits) -> list[Advertisement]:
         """Apply the answer of a cluster; return the records for which it was the first one."""
         bit = 1 << bits.cluster
+        test = None if bits.covering is None or not bits.is_set else self._test_of(bits.covering)
         answered = []
         for adv in bits.advs:
             record = self._records.get(adv)
             if record is None or bits.number <= record.numbers.get(bits.cluster, -1):
                 continue
             record.numbers[bits.cluster] = bits.number
-            record.covering.pop(bits.cluster, None)
+            record.set_covering(bits.cluster, test)
             if bits.is_set:
                 record.targets |= bit
-                if bits.covering is not None:
-                    record.covering[bits.cluster] = bits.covering
             else:
                 record.targets &= ~bit
             if record.unanswered & bit:

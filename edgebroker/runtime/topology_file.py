@@ -76,6 +76,7 @@ class SiteSection:
     batch_ms: int | None = key(None, Integer(0, 60_000))
     bytes_per_s: int | None = key(None, Integer(100, BYTES_MAX))
     bytes_per_day: int | None = key(None, Integer(100_000, BYTES_MAX))
+    covering_bytes: int = key(limits.COVERING_BYTES, Integer(256, limits.COVERING_BYTES_MAX))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return missing_keys(given, name="give the site a name")
@@ -84,7 +85,7 @@ class SiteSection:
         """Returns the overlay's site. *index*: its place in the file, from 0."""
         preset = UPLINKS[self.uplink]
         batch_ms = preset.batch_ms if self.batch_ms is None else self.batch_ms
-        uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day)
+        uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day, self.covering_bytes)
         return Site(self.name, index if self.index is None else self.index, uplink)
 
 

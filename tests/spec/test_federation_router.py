@@ -286,14 +286,15 @@ def test_a_cluster_says_what_it_wants_of_a_publisher(options: FederationOptions,
     assert kinds(made)["Forward"] == 1
 
 
-def test_too_many_different_interests_become_one_in_everything() -> None:
+def test_different_interests_in_one_topic_become_one_covering() -> None:
     made = federation("a", 2)
     made.publish("a.0", "P", "t/x", b'{"v": 1}')
     for number in range(9):
         made.subscribe("a.1", number, "t/#", Filter.parse(f"v = {number}").predicates)
     made.settle()
     (record,) = made.peers["a.0"].region.advertisements
-    assert record.covering == {}
+    assert len(record.covering[1].interests) == 9
+    assert record.wanted == {"v"}
     assert record.targets == 0b10
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from edgebroker.limits import COVERING_BYTES
 from edgebroker.names import Address
 from edgebroker.overlay.topology.dialling import DialPlan
 from edgebroker.overlay.topology.draft import (
@@ -151,6 +152,14 @@ def test_a_connection_is_as_sparing_as_the_more_sparing_end() -> None:
     assert topology.connection("n1", "s1").uplink == Uplink("metered", 1_000, 1_000, 7)
     assert topology.connection("n1", "e1").uplink == Uplink("wan", 5, 1_000, 7)
     assert topology.connection("n1", "n2").uplink == UPLINKS["lan"]
+
+
+def test_a_site_tells_another_what_it_wants_in_the_fewer_bytes_of_both() -> None:
+    uplink = replace(UPLINKS["wan"], covering_bytes=1_000)
+    topology = Topology(replace(DRAFT, sites=(replace(NORTH, uplink=uplink), SOUTH, EAST)))
+    assert topology.covering_bytes(0) == {1: 1_000, 2: 1_000}
+    assert topology.covering_bytes(1) == {0: 1_000, 2: COVERING_BYTES}
+    assert str(uplink) == "wan, 2 ms, coverings of 1,000 bytes"
 
 
 @pytest.mark.parametrize("text", ["gw:1", "10.0.0.1:65535", "[2001:db8::1]:8884", "a.example.org:8884"])

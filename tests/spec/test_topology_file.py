@@ -177,6 +177,17 @@ def test_check_refuses_with_every_mistake(tmp_path: Path) -> None:
     assert run("check", tmp_path / "none.toml").exit_code == 2
 
 
+@pytest.mark.parametrize(("octets", "code"), [(255, 2), (256, 0), (8_192, 0), (8_193, 2)])
+def test_check_knows_how_many_bytes_a_covering_may_take(tmp_path: Path, octets: int, code: int) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(SMALL.replace("[[site]]", f"[[site]]\ncovering_bytes = {octets}", 1))
+    result = run("check", file)
+    assert result.exit_code == code
+    assert ("covering_bytes" in result.stderr) == (code == 2)
+    if code == 0:
+        assert load_topology(file).sites[0].uplink.covering_bytes == octets
+
+
 def changed(tmp_path: Path, *changes: tuple[str, str]) -> Result:
     """`check` of the example with other texts, against the example."""
     text = EXAMPLE.read_text()

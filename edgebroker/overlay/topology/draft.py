@@ -11,6 +11,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
+from edgebroker.limits import COVERING_BYTES
 from edgebroker.names import Address, most_alike
 
 
@@ -26,6 +27,8 @@ class Uplink:
     """None: no limit."""
     bytes_per_day: int | None = None
     """None: no limit."""
+    covering_bytes: int = COVERING_BYTES
+    """The bytes in which a site says what it wants of the topics of one advertisement."""
 
     def __str__(self) -> str:
         bounds = [(self.bytes_per_s, "bytes/s"), (self.bytes_per_day, "bytes a day")]
@@ -33,6 +36,7 @@ class Uplink:
             self.kind,
             f"{self.batch_ms} ms",
             *(f"{bound:,} {unit}" for bound, unit in bounds if bound is not None),
+            *([] if self.covering_bytes == COVERING_BYTES else [f"coverings of {self.covering_bytes:,} bytes"]),
         ]
         return ", ".join(parts)
 
@@ -43,6 +47,7 @@ class Uplink:
             max(self.batch_ms, other.batch_ms),
             _least(self.bytes_per_s, other.bytes_per_s),
             _least(self.bytes_per_day, other.bytes_per_day),
+            min(self.covering_bytes, other.covering_bytes),
         )
 
 

@@ -169,6 +169,11 @@ class Topology:
             uplink = first.stricter(second)
         return ConnectionPlan(dial(*ends, self._links.get(frozenset((one, other)))), uplink)
 
+    def covering_bytes(self, cluster: int) -> dict[int, int]:
+        """Return, for each other cluster, the bytes in which the site with index *cluster* tells it what it wants."""
+        own = self.sites[cluster].uplink
+        return {site.index: own.stricter(site.uplink).covering_bytes for site in self.sites if site.index != cluster}
+
     def _gateway_of(self, gateway: DraftGateway, neighbours: Set[str]) -> TopologyGateway:
         cluster = next(site.index for site in self.sites if site.name == gateway.site)
         positions = gateway.positions or self.factor.positions

@@ -12,7 +12,7 @@ from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import Forward
 from edgebroker.overlay.reorder_buffer import HOLD_TIME
 from edgebroker.overlay.scot import Scot
-from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft
+from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft, Uplink
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.predicate import Predicate
@@ -44,7 +44,8 @@ def some_topology(chance: Random, positions: int = 5, clusters: int = 4) -> Topo
     count = chance.randint(1, clusters)
     if chance.random() < 0.4:
         return Topology.product(Scot(factor, count))
-    sites = tuple(Site(f"s{index}", index) for index in range(count))
+    uplinks = tuple(Uplink("wan", 2, covering_bytes=octets) for octets in (4_096, 48))
+    sites = tuple(Site(f"s{index}", index, uplinks[index % 2]) for index in range(count))
     gateways: list[DraftGateway] = []
     for site in sites:
         joined = {position: {position} for position in factor.positions}

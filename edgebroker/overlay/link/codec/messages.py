@@ -367,7 +367,8 @@ _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
 
 def body(message: Message, service: int) -> bytes:
     """Return the item of any message but an event: kind, class, fields."""
-    return encode_cbor([_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])])
+    values = [_KINDS[type(message)], int(service), *_fields_of(message, _FIELDS[type(message)])]
+    return encode_cbor(values, has_short_floats=True)  # ranges in coverings are rounded to four bytes
 
 
 def steps_of_body(reader: CborReader, kind: int, size: int) -> Steps[tuple[Message, TrafficClass]]:
