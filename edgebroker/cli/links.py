@@ -22,7 +22,8 @@ def command(gateway: GatewayOptions, as_json: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
 
     INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
-    the peer is sent: the filters behind it in the same site, and how many of our publishers another site wants.
+    the peer is sent: the filters behind it in the same site, and how many of our publishers another site wants. A line
+    below tells of peers that send us more than our site wants, because not all of its filters fit into the answers.
 
     Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
     """
@@ -39,11 +40,24 @@ def link_lines(answer: dict[str, Any]) -> list[str]:
     lines += ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     lines += [f"{row['peer']}: {row['reason']}" for row in answer["links"] if not row["up"] and row["reason"]]
     lines += [f"{row['peer']}: {row['twins']}" for row in answer["links"] if row.get("twins")]
+    lines += [line for row in answer["links"] for line in _inexact(row)]
     lines += [
         f"{entry['for']}: too much waits for it at {entry['at']}; what it wants is refused until there is room"
         for entry in answer["crowded"]
     ]
     return lines
+
+
+def _inexact(row: dict[str, Any]) -> list[str]:
+    """Returns a line about a peer that was not told exactly what our site wants."""
+    answers = row["routes"]["answers"]
+    if not answers["widened"] and not answers["anything"]:
+        return []
+    total = count(sum(answers.values()))
+    return [
+        f"{row['peer']}: of {total} advertisements, it was told exactly what we want of {count(answers['exact'])}, "
+        f"something wider of {count(answers['widened'])}, and anything of {count(answers['anything'])}"
+    ]
 
 
 def _wants(row: dict[str, Any]) -> str:

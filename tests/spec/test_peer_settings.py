@@ -215,16 +215,21 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
         "peer": "gw-there", "up": False, "refused": True, "reason": "the topologies differ", "congested": False,
         "links": ["aLink", "iLink a"], "round_trip_ms": None, "offset_ms": None, "waiting": 12, "waiting_bytes": 2048,
         "dropped": {"queue_full": 3}, "congestion_index": 24.0,
-        "routes": {"interests": 7, "publishers": 5, "publishers_wanted": 2},
+        "routes": {"interests": 7, "publishers": 5, "publishers_wanted": 2,
+                   "answers": {"exact": 20, "widened": 3, "anything": 1}},
     }  # fmt: skip
     crowd = {"at": "gw-here", "for": "gw-there"}
     found = {"name": "gw-here", "federation": "plant", "tls": True, "links": [row], "crowded": [crowd]}
-    *_, line, reason, crowded = link_lines(json.loads(json.dumps(found)))
+    *_, line, reason, inexact, crowded = link_lines(json.loads(json.dumps(found)))
     assert (
         line.split()
         == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
     )
     assert reason == "gw-there: the topologies differ"
+    assert inexact == (
+        "gw-there: of 24 advertisements, it was told exactly what we want of 20, something wider of 3, and "
+        "anything of 1"
+    )
     assert crowded == "gw-there: too much waits for it at gw-here; what it wants is refused until there is room"
 
 
@@ -240,7 +245,7 @@ def test_what_a_peer_is_sent_is_told_by_its_links(links: list[str], routes: dict
     row = {
         "peer": "p", "up": True, "refused": False, "reason": "", "congested": True, "links": links,
         "round_trip_ms": 1.0, "offset_ms": 0.5, "waiting": 0, "waiting_bytes": 0, "dropped": {},
-        "congestion_index": 0.0, "routes": routes,
+        "congestion_index": 0.0, "routes": {**routes, "answers": {"exact": 4, "widened": 0, "anything": 0}},
     }  # fmt: skip
     (*_, line) = link_lines({"name": "g", "federation": "f", "tls": False, "links": [row], "crowded": []})
     assert f"congested  {', '.join(links)}" in line

@@ -71,7 +71,8 @@ def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
     wants.
 
     interests: None over iLinks, and where they are unknown, so that everything is sent. publishers: ours, by their
-    advertisements; None where there is no iLink from our cluster.
+    advertisements; None where there is no iLink from our cluster. answers: how many of the peer's advertisements were
+    answered with exactly what our cluster wants, with more, and with "anything".
     """
     peers = peer_manager.overlay.peers
     interests, records = peers.interests, tuple(peers.region.advertisements)
@@ -83,6 +84,7 @@ def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
         "interests": len(interests.announced_by(peer)) if is_neighbour and interests.is_known(peer) else None,
         "publishers": len(records) if is_mate else None,
         "publishers_wanted": wanted if is_mate else None,
+        "answers": dict(zip(("exact", "widened", "anything"), peers.region.secondary.exactness(peer), strict=True)),
     }
 
 
