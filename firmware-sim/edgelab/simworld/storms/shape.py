@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -25,6 +25,9 @@ DYNAMIC: Final = 0.33
 """The share of federations that route around congestion."""
 METERED: Final = 0.1
 """The share of sites with an uplink that is paid by volume, where messages are batched."""
+
+COVERING_BYTES: Final = (4_096, 64)
+"""The bytes in which sites say what they want, in turn: two or three subscriptions are more than fit into the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,10 @@ class FederationShape:
 
     def topology(self) -> Topology:
         """Return the federation as a gateway reads it from a file."""
-        sites = tuple(Site(f"s{number}", number, UPLINKS[kind]) for number, kind in enumerate(self.uplinks))
+        sites = tuple(
+            Site(f"s{number}", number, replace(UPLINKS[kind], covering_bytes=COVERING_BYTES[number % 2]))
+            for number, kind in enumerate(self.uplinks)
+        )
         gateways = [
             (f"{held}{number}", f"s{number}", tuple(held)) for number, site in enumerate(self.sites) for held in site
         ]
