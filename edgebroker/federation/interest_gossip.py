@@ -61,18 +61,24 @@ class InterestGossip:
         self._owed_digests: dict[str, None] = {}  # peers that get a digest as soon as all other interests are known
         self._filters: dict[TopicFilter, None] = {}
         self._added: list[Interest] = []
+        self._is_less = False
         self._effects: list[StoreInterests | RedialPeer] = []
         self._dead: set[str] = set()  # peers without any path
         self._compare_delay = COMPARE_FIRST
         self._is_new_delay = False
 
-    def take_changed(self) -> tuple[dict[TopicFilter, None], list[Interest]]:
-        """Return the topic filters under which the interests of the cluster changed since the last call, and the new
-        interests.
+    def take_changed(self) -> tuple[dict[TopicFilter, None], list[Interest], bool]:
+        """Return the topic filters under which the interests of the cluster changed since the last call, the new
+        interests, and whether any ended.
         """
-        changed = self._filters, self._added
-        self._filters, self._added = {}, []
+        changed = self._filters, self._added, self._is_less
+        self._filters, self._added, self._is_less = {}, [], False
         return changed
+
+    def _note_changed(self, changed: InterestUpdate) -> None:
+        self._filters |= changed.topic_filters
+        self._added += changed.added
+        self._is_less |= changed.is_less
 
     def take_effects(self) -> list[StoreInterests | RedialPeer]:
         """Return the changes of neighbours' interests, and the peers found alive, since the last call."""
@@ -145,8 +151,7 @@ class InterestGossip:
 
     def announce(self, changed: InterestUpdate) -> list[SendMessage]:
         """Announce changed interests to neighbours and their stand-ins."""
-        self._filters |= changed.topic_filters
-        self._added += changed.added
+        self._note_changed(changed)
         self._effects += [StoreInterests(peer, change) for peer, change in changed.incoming.items()]
         sends = []
         for peer, change in changed.outgoing.items():
@@ -188,9 +193,7 @@ class InterestGossip:
         """Restore the interests of neighbours from an earlier run, before any connection; nothing is announced."""
         for peer in self.relay.behind:
             for interest in known.get(peer, ()):
-                changed = self.interests.announced(peer, (interest,))
-                self._filters |= changed.topic_filters
-                self._added += changed.added
+                self._note_changed(self.interests.announced(peer, (interest,)))
 
     def end_grace(self) -> list[SendMessage]:
         """Stop waiting for the interests of neighbours after a restart."""

@@ -77,6 +77,8 @@ class PlainAnnouncer:
 
 EPOCH_MODULUS = 1 << 16
 EVERYTHING: Final = TopicFilter.parse("#")
+WIDENED_MAX: Final = 64
+"""Widened answers that are remembered: the same interests may be wanted of publishers of a thousand topics."""
 SCANNED_MAX: Final = 8
 """Interests of a covering that are tested one by one, 1 us each; the smallest search in a tree takes 5 us."""
 TOPICS_MAX: Final = 256
@@ -93,6 +95,8 @@ class InterestUpdate:
     """The topic filters under which the interests of the cluster changed."""
     added: list[Interest] = field(default_factory=list)
     """The interests of the cluster that are new."""
+    is_less: bool = False
+    """Whether interests of the cluster ended."""
     incoming: dict[str, InterestDelta] = field(default_factory=dict)
     """Neighbour -> its interests that are new or withdrawn."""
 
@@ -103,6 +107,7 @@ class InterestUpdate:
                 mine[peer] = _merge(mine[peer], change) if peer in mine else change
         self.topic_filters |= other.topic_filters
         self.added += other.added
+        self.is_less |= other.is_less
 
 
 def _merge(earlier: InterestDelta, later: InterestDelta) -> InterestDelta:
@@ -141,6 +146,7 @@ class ClusterInterests:
         }
         self._cluster: CoveringAnnouncer | PlainAnnouncer = CoveringAnnouncer() if is_precise else PlainAnnouncer()
         self._is_precise = is_precise
+        self._widened: dict[tuple[tuple[Interest, ...], int], Answer] = {}  # interests and bytes -> what `wants` made
         self._by_topic: TopicIndex[Interest] = TopicIndex()
         self._resolutions: dict[str, Resolution] = {}
         self._last_number = 0
@@ -241,9 +247,9 @@ class ClusterInterests:
     def wants(self, topic_filter: TopicFilter, octets: int, may_widen: bool) -> Answer:
         """Return what the cluster wants under *topic_filter*, as interests in at most *octets* bytes.
 
-        may_widen: False, to save time: ANYTHING if the interests do not fit as they are. It is ANYTHING too while the
-        interests of a neighbour are unknown. For the gateways behind a dead neighbour these are the last ones it
-        announced, until its stand-ins announce more.
+        may_widen: False, to save time: ANYTHING if the interests neither fit as they are nor were widened before. It is
+        ANYTHING too while the interests of a neighbour are unknown. For the gateways behind a dead neighbour these are
+        the last ones it announced, until its stand-ins announce more.
         """
         if self._unknown & self._neighbour_links:
             return ANYTHING
@@ -253,13 +259,19 @@ class ClusterInterests:
         is_small = len(found) <= COVERED_MAX
         if is_small and octets_of(found) <= octets:
             return Answer(found, True)
-        if not may_widen:
-            return ANYTHING
-        if not is_small:  # their topics alone, if these are few
-            every = self._by_topic.overlapping(topic_filter)
-            found = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in every))
-        widening = widened(found, octets) if len(found) <= COVERED_MAX else None
-        return ANYTHING if widening is None else Answer(*widening)
+        key = (found, octets)
+        answer = self._widened.get(key)
+        if answer is None and may_widen:
+            if not is_small:  # their topics alone, if these are few
+                every = self._by_topic.overlapping(topic_filter)
+                found = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in every))
+            summary = widened(found, octets) if len(found) <= COVERED_MAX else None
+            answer = ANYTHING if summary is None else Answer(*summary)
+            if is_small:
+                if len(self._widened) >= WIDENED_MAX:
+                    self._widened.clear()
+                self._widened[key] = answer
+        return answer or ANYTHING
 
     def extended(self, answer: Answer, added: Sequence[Interest], octets: int) -> Answer:
         """Return *answer*, whose covering is not None, with the interests *added*; itself if it covers them.
@@ -274,8 +286,8 @@ class ClusterInterests:
             return Answer(None, True)
         if octets_of((*known, *new)) <= octets:
             return Answer((*known, *new), answer.is_exact)
-        widening = widened((*known, *new), octets * 3 // 4)
-        return ANYTHING if widening is None else Answer(widening.interests, answer.is_exact and widening.is_exact)
+        summary = widened((*known, *new), octets * 3 // 4)
+        return ANYTHING if summary is None else Answer(summary.interests, answer.is_exact and summary.is_exact)
 
     def resolution(self, topic: str) -> Resolution:
         """Return the cached resolution of *topic* in the tree."""
@@ -328,7 +340,10 @@ class ClusterInterests:
             self._by_topic.discard(interest.topic_filter, interest)
         topic_filters = dict.fromkeys(interest.topic_filter for interest in (*cluster.announce, *cluster.withdraw))
         return InterestUpdate(
-            {peer: change for peer, change in outgoing.items() if change}, topic_filters, [*cluster.announce]
+            {peer: change for peer, change in outgoing.items() if change},
+            topic_filters,
+            [*cluster.announce],
+            bool(cluster.withdraw),
         )
 
 
@@ -353,15 +368,16 @@ class InterestTree(InterestScan):
 
     def __init__(self, interests: tuple[Interest, ...]) -> None:
         super().__init__(interests)
-        self._tree = Pst()
-        for number, one in enumerate(interests):
-            self._tree.insert(number, one.topic_filter, (one.predicate,))
+        self._tree = Pst()  # filled before the first search: a covering may be replaced before there is an event
         self._resolutions: dict[str, Resolution] = {}
 
     def accepts(self, topic: str, attributes: Attributes) -> bool:
         """As in the base class; the first event for a topic takes longer, because the topic is resolved."""
         resolution = self._resolutions.get(topic)
         if resolution is None:
+            if not len(self._tree):
+                for number, one in enumerate(self.interests):
+                    self._tree.insert(number, one.topic_filter, (one.predicate,))
             if len(self._resolutions) >= TOPICS_MAX:
                 self._resolutions.clear()
             resolution = self._resolutions[topic] = self._tree.resolve(topic)

@@ -171,17 +171,17 @@ class Region:
         return self._send_to_mates(Unadvertise(advs_of(records))) if records else []
 
     def interests_changed(
-        self, topic_filters: Iterable[TopicFilter], added: Iterable[Interest], now: Instant
+        self, topic_filters: Iterable[TopicFilter], added: Iterable[Interest], is_less: bool, now: Instant
     ) -> list[SendMessage]:
-        """Update the answers to hosts after the interests of the own cluster changed under *topic_filters*, of which
-        *added* are new.
+        """Update the answers to hosts after the interests of the own cluster changed under *topic_filters*: *added* are
+        new, and if *is_less* others ended.
         """
         own = 1 << self._cluster
         topic_filters = tuple(topic_filters)
         for record in dict.fromkeys(found for one in topic_filters for found in self.advertisements.overlapping(one)):
             is_wanted = self._interests.is_wanted(record.advertise.topic_filter)
             record.targets = record.targets | own if is_wanted else record.targets & ~own
-        return self._answers(self.secondary.update(topic_filters, added, now))
+        return self._answers(self.secondary.update(topic_filters, added, is_less, now))
 
     def clear_stale(self, now: Instant) -> list[SendMessage]:
         """Clear the bits of interests that ended some time ago; returns the messages to hosts."""

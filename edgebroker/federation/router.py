@@ -322,9 +322,9 @@ class FederationRouter:
         """Return *sends* to neighbours and the messages to hosts that follow from changed interests."""
         effects: list[Effect] = [*self.gossip.take_effects(), *sends]
         effects += self.region.appoint_deputies(self.gossip.link_state, self.interests.epoch)
-        filters, added = self.gossip.take_changed()
+        filters, added, is_less = self.gossip.take_changed()
         if filters:
-            effects += self.region.interests_changed(filters, added, now)
+            effects += self.region.interests_changed(filters, added, is_less, now)
         self._set_timers(now)
         return effects
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count, pairwise
@@ -56,24 +56,26 @@ class InterestSummary(NamedTuple):
     is_exact: bool
 
 
-def widened(interests: Sequence[Interest], octets: int) -> InterestSummary | None:
+def widened(interests: tuple[Interest, ...], octets: int) -> InterestSummary | None:
     """Return interests that cover all *interests* and take at most *octets* bytes, as `octets_of` counts them.
 
     None: there are none, which is possible only if topics below different roots with `$` are wanted.
     """
-    covers = list(map(_Cover.of, interests))
-    if _octets(covers) <= octets:
-        return InterestSummary(tuple(interests), True)
-    covers = _united(covers)
+    if octets_of(interests) <= octets:
+        return InterestSummary(interests, True)
+    covers = _united(list(map(_Cover.of, interests)))
     if _octets(covers) <= octets:
         return InterestSummary(tuple(cover.interest for cover in covers), True)
     covers = _merged([cover.rounded() for cover in covers], octets)
     return InterestSummary(tuple(cover.interest for cover in covers), False) if _octets(covers) <= octets else None
 
 
-def octets_of(interests: Iterable[Interest]) -> int:
+@lru_cache(maxsize=256)
+def octets_of(interests: tuple[Interest, ...]) -> int:
     """Return the bytes that a list of *interests* takes between gateways, about as they are when they are deflated: a
     topic filter or an attribute name counts in full only once.
+
+    It is remembered: the same interests are wanted of the publishers of many topics.
     """
     return _octets(map(_Cover.of, interests))
 

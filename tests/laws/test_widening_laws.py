@@ -89,7 +89,7 @@ def test_what_is_covered_accepts_nothing_else(seed: int) -> None:
 def test_all_that_was_widened_is_covered(seed: int) -> None:
     chance = random.Random(f"{seed} all")
     names = [f"plant/line/device-{chance.randrange(10_000):04}/set" for _ in range(300)]
-    interests = [Interest(TopicFilter.parse(name), ()) for name in dict.fromkeys(names)]
+    interests = tuple(Interest(TopicFilter.parse(name), ()) for name in dict.fromkeys(names))
     widening = widened(interests, 2_048)
     assert widening is not None
     assert not widening.is_exact

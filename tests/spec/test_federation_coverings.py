@@ -173,6 +173,21 @@ def test_a_new_wish_is_met_at_once_however_full_the_covering_is() -> None:
         assert wishes.crossing([(topic, {"v": 2})])[:2] == (1, 1)
 
 
+def test_the_same_wishes_of_many_publishers_are_widened_once() -> None:
+    wishes = begin(1_024, "cold/truck-0")
+    for truck in range(1, 100):
+        wishes.made.publish(HOST, "P", f"cold/truck-{truck}", b"{}")
+    wishes.made.settle()
+    for number in range(120):
+        wishes.subscribe("cold/#", f"v BETWEEN {10 * number} AND {10 * number + 3} AND w > {number}")
+    wishes.made.advance(10 * SECOND)
+    exact, widened, anything = wishes.made.peers[READERS].region.secondary.exactness(HOST)
+    assert (exact, anything) == (0, 0)
+    assert widened == 65, "64 topics, and one for all others"
+    events: list[tuple[str, dict[str, float | str]]] = [(f"cold/truck-{at}", {"v": 2_000 + at}) for at in range(64)]
+    assert wishes.crossing(events)[1:] == (0, 0)
+
+
 def test_a_thousand_clients_that_come_back_cause_few_answers() -> None:
     wishes = begin(topic="plant/line")
     wishes.made.sent.clear()

@@ -13,14 +13,14 @@ from edgebroker.predicate import Attributes
 from edgebroker.topics import TopicFilter
 
 
-def interests(*texts: str) -> list[Interest]:
+def interests(*texts: str) -> tuple[Interest, ...]:
     """Each `topic filter` or `topic filter WHERE condition`."""
     found = []
     for text in texts:
         topic, _, where = text.partition(" WHERE ")
         predicates = Filter.parse(where).predicates if where else ((),)
         found += [Interest(TopicFilter.parse(topic), predicate) for predicate in predicates]
-    return found
+    return tuple(found)
 
 
 def accept(some: tuple[Interest, ...], topic: str, **attributes: float | str) -> bool:
@@ -30,7 +30,7 @@ def accept(some: tuple[Interest, ...], topic: str, **attributes: float | str) ->
 
 def test_what_fits_stays_as_it_is() -> None:
     few = interests("a/b WHERE v > 1", "a/c", "#")
-    assert widened(few, octets_of(few)) == (tuple(few), True)
+    assert widened(few, octets_of(few)) == (few, True)
 
 
 def test_single_values_become_one_list_without_loss() -> None:
@@ -38,7 +38,7 @@ def test_single_values_become_one_list_without_loss() -> None:
     widening = widened(wishes, octets_of(wishes) - 1)
     assert widening is not None
     assert widening.is_exact
-    assert widening.interests == tuple(interests("t/# WHERE v IN (0, 1, 2, 3, 4, 5, 6, 7, 8)"))
+    assert widening.interests == interests("t/# WHERE v IN (0, 1, 2, 3, 4, 5, 6, 7, 8)")
 
 
 def test_topics_that_differ_in_one_level_become_a_list_of_names_without_loss() -> None:
@@ -119,6 +119,6 @@ def test_a_single_long_interest_becomes_shorter(text: str) -> None:
     ["a/b/c", "a WHERE v > 1.5", "a WHERE name = 'pump' AND v BETWEEN 70000 AND 70001.1", "a WHERE n LIKE '%x_'"],
 )
 def test_bytes_are_about_those_of_the_wire_where_nothing_repeats(text: str) -> None:
-    [one] = interests(text)
+    (one,) = interests(text)
     sent = len(encode_cbor(interest_values(one), has_short_floats=True))
-    assert sent <= octets_of([one]) <= sent + 8
+    assert sent <= octets_of((one,)) <= sent + 8
