@@ -125,7 +125,8 @@ class Advertisements:
         publisher = self._publishers.get(client)
         if publisher is None:
             return None
-        return publisher.records.get(prefix_of(topic)) or publisher.records.get(MULTI_LEVEL)
+        records = publisher.records
+        return records.get(prefix_of(topic)) or records.get(_tree_of(topic)) or records.get(_widest(topic, publisher))
 
     def open(self, client: str, topic: str, now: Instant) -> Advertisement:
         """Create an advertisement of *client* for *topic*, for which `find` returned None."""
@@ -133,7 +134,7 @@ class Advertisements:
         if publisher is None:
             publisher = self._publishers[client] = LocalPublisher(self._number(), self._ids.before_first)
         has_many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
-        text = MULTI_LEVEL if has_many else prefix_of(topic)
+        text = _widest(topic, publisher) if has_many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)
         adv = self._number()
         advertise = Advertise(
@@ -201,3 +202,18 @@ def prefix_of(topic: str) -> str:
 def advs_of(records: Iterable[Advertisement]) -> tuple[int, ...]:
     """Return the numbers of *records*."""
     return tuple(record.advertise.adv for record in records)
+
+
+def _tree_of(topic: str) -> str:
+    return f"{topic.partition(SEPARATOR)[0]}{SEPARATOR}{MULTI_LEVEL}"
+
+
+def _widest(topic: str, publisher: LocalPublisher) -> str:
+    """Return the topic filter under which a client with many prefixes is advertised for *topic*.
+
+    `#` matches no topic that begins with `$`, so each such tree has one of its own; beyond twice the usual number of
+    advertisements events of further such trees stay at this gateway.
+    """
+    if not topic.startswith("$") or len(publisher.records) > 2 * ADVERTISEMENTS_PER_CLIENT_MAX:
+        return MULTI_LEVEL
+    return _tree_of(topic)

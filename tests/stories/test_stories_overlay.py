@@ -15,6 +15,7 @@ from edgebroker.filters import attributes
 from edgebroker.filters.payloads import payload_tree
 from edgebroker.header import PUBLISHED_MS_MAX, EventHeader, hosted
 from edgebroker.instants import SECOND
+from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
@@ -408,5 +409,20 @@ def test_trees_with_a_dollar_sign_that_are_nobodys_cross_as_others_do() -> None:
     cem > CONNECT                                cem < CONNACK
     cem > SUBSCRIBE $aws/#                       cem < SUBACK granted=0
     cem < PUBLISH $aws/things/pump/shadow retain=1 "x"
+    """)
+    all_balanced(sites)
+
+
+def test_a_client_with_many_prefixes_is_advertised_for_trees_with_a_dollar_sign_too() -> None:
+    sites = federation()
+    many = "\n".join(f'ann > PUBLISH many/{number}/x "x"' for number in range(ADVERTISEMENTS_PER_CLIENT_MAX + 2))
+    sites.play(f"""
+    dee > CONNECT                      dee < CONNACK
+    dee > SUBSCRIBE $aws/things/#      dee < SUBACK granted=0
+    ann > CONNECT                      ann < CONNACK
+    {many}
+    wait 2s
+    ann > PUBLISH $aws/things/a "x"    dee < PUBLISH $aws/things/a "x"
+    ann > PUBLISH $aws/things/b "y"    dee < PUBLISH $aws/things/b "y"
     """)
     all_balanced(sites)
