@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from edgeanalytics import ingest
+from edgeanalytics.inventory import take_inventory
 from edgebroker.log_schema import Fate, TraceParent
 from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog import format as edl
@@ -74,6 +75,6 @@ def test_old_and_new_files_are_read_together(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_spark_reads_them_alike(spark: Any, folder: Path) -> None:
-    tables = ingest.read(spark, folder)
+    tables = ingest.read(spark, take_inventory(folder))
     assert tables.damage.count() == 0
     assert seen(tables.delivery.collect()) == ROWS

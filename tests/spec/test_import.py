@@ -364,7 +364,8 @@ def is_different(name: str, folder: Path) -> bool:
 def test_the_page_of_differences_names_every_option_that_is_not_the_same_here(tmp_path: Path) -> None:
     """And no other, but for those whose only difference is a default."""
     page = (Path(__file__).parents[2] / "docs" / "differences.md").read_text("utf-8")
-    rows = [row.split("|")[2] for row in page.partition("## Options without equal")[2].splitlines() if row[:1] == "|"]
+    section = page.partition("## Options without equal")[2].partition("\n## ")[0]
+    rows = [row.split("|")[2] for row in section.splitlines() if row[:1] == "|"]
     named = set(re.findall(r"`([\w.]+)`", "".join(rows)))
     different = {name for name in OPTIONS if is_different(name, tmp_path)}
     by_default = {"check_retain_source", "persistent_client_expiration", "websockets_origin"}

@@ -66,7 +66,7 @@ def read(folder: Path) -> Figures:
             continue
         newest = max(copies, key=lambda copy: (copy[2].head.t_last_us, copy[0][2]))
         counted[(min(closed)[1] if closed else newest[1])].append((min(closed) if closed else newest)[2])
-        rows["copied"] += [{}] * (len(copies) - 1)
+        rows["copied"] += [{}] * max(0, len(closed) - 1)
     for segment in rows["segment"]:
         mine = counted[segment["file"]]
         segment["counted"] = len(mine)

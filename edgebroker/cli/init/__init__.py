@@ -157,8 +157,8 @@ def make(
 
 def own_program() -> list[str]:
     """Returns the command that runs us, for the unit: PATH may lead to another installation."""
-    script = Path(sys.argv[0])
-    if script.name == "edgebroker" and os.access(script, os.X_OK) and script.is_file():
+    script = shutil.which(sys.argv[0])  # a path as it is; a wrapper may leave the name alone
+    if script is not None and Path(script).name == "edgebroker":
         return [os.path.abspath(script)]
     return [sys.executable, "-P", "-m", "edgebroker"]
 
