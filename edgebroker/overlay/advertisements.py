@@ -126,7 +126,10 @@ class Advertisements:
         if publisher is None:
             return None
         records = publisher.records
-        return records.get(prefix_of(topic)) or records.get(_tree_of(topic)) or records.get(_widest(topic, publisher))
+        found = records.get(prefix_of(topic))
+        if found is None and topic.startswith("$"):
+            found = records.get(_tree_of(topic))
+        return found or records.get(_widest(topic, publisher))
 
     def open(self, client: str, topic: str, now: Instant) -> Advertisement:
         """Create an advertisement of *client* for *topic*, for which `find` returned None."""
