@@ -124,7 +124,7 @@ def test_what_is_published_while_either_is_away_arrives_later(
     start_gateway: Callable[..., Any], tmp_path: Path, free_port: int, spoken: str
 ) -> None:
     """First the remote has never been there; then it is lost, and we are restarted meanwhile."""
-    config = settings(tmp_path, free_port, spoken, "up/# out 2", "down/# in 1")
+    config = settings(tmp_path, free_port, spoken, "up/# out 2", "down/# in 1", more="retained_again = false\n")
     gateway = start_gateway("--config", config)
     here = guest_of(gateway.port, "here")
     for number in range(50):  # retained, for nobody can be there before the bridge

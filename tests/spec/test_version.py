@@ -25,7 +25,13 @@ IDENTITY = {f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COM
 
 def run(folder: Path, *command: str, **environment: str) -> str:
     """What *command* prints; without EDGEBROKER_PURE=0 nothing is compiled."""
-    known = {**os.environ, **IDENTITY, "GIT_CONFIG_GLOBAL": os.devnull, "EDGEBROKER_PURE": "1", **environment}
+    known = {
+        **os.environ,
+        **IDENTITY,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "EDGEBROKER_PURE": "1",
+        "EDGEBROKER_REQUIRE_EXT": "0",
+    } | environment
     done = subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

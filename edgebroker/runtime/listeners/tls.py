@@ -88,6 +88,10 @@ def _time(data: bytes, offset: int) -> tuple[datetime, int]:
 
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+USUAL_CIPHERS: Final = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
+"""With forward secrecy and without SHA-1. Python's own list is this one, but Debian's Python takes all that its OpenSSL
+has.
+"""
 OLD_DEVICES: Final = "old-devices"
 """A value of `listener.tls_ciphers`: what modems and controllers of before 2015 have beside what is usual now."""
 OLD_CIPHERS: Final = (
@@ -121,9 +125,8 @@ def load_tls(listener: ListenerSettings) -> ListenerTls:
     context.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2: it lets clients cause computations at no cost to them
     context.verify_mode = CLIENTS[listener.tls_client]
     problems: list[Problem] = []
-    if listener.tls_ciphers is not None:
-        with ProblemCollector(problems):
-            _set_ciphers(context, listener.tls_ciphers)
+    with ProblemCollector(problems):
+        _set_ciphers(context, listener.tls_ciphers or USUAL_CIPHERS)
     certificate, revoked = None, b""
     with ProblemCollector(problems):
         certificate = _certificate(listener.tls_certificate)
