@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -99,8 +98,7 @@ def test_an_sdist_and_a_wheel_of_it_say_what_they_are_made_of(tree: Path, tmp_pa
     name = commit(tree)
     called = f"0.2.1.dev20300102030405+g{name}"
     run(tree, sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path))
-    with tarfile.open(tmp_path / f"edgebroker-{called}.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(tmp_path / f"edgebroker-{called}.tar.gz", tmp_path)
     unpacked = tmp_path / f"edgebroker-{called}"
     assert version(unpacked) == called
     run(unpacked, sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", str(tmp_path))
