@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgebridge.bridge import local_end, remote_end
 from edgebridge.bridge.bridge import Bridge
 from edgebridge.bridge.counters import BridgeDropCause
 from edgebridge.bridge.endpoints import BridgeCommand
@@ -20,6 +22,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.packets import ConnAck, Connect, Disconnect, Packet, PubAck, Publish
 from edgebridge.wire.properties import Properties, Property
+from edgebridge.wire.user_properties import ORIGIN_PROPERTY
 from edgebroker.instants import SECOND
 
 from ..support.open_bridge import ForgetfulSession
@@ -33,8 +36,17 @@ RULES = (
     "e/+ out 1 y/ z/",
 )
 TOPICS = st.sampled_from(["a/1", "a/x", "b/1", "b/2", "r/c/1", "d/1", "y/e/1", "nobody/1", ""])
-PROPERTIES: st.SearchStrategy[Properties] = st.sampled_from(
-    [{}, {}, {}, {Property.CONTENT_TYPE: "t"}, {Property.USER_PROPERTY: [("k", "v")]}]
+ORIGINS = ["here 1", "there 1", "there:1883 2", "far 1", "far 1", "far 15", "far 16", "far", "f" * 120 + " 1"]
+PROPERTIES: st.SearchStrategy[Properties] = st.one_of(
+    st.sampled_from([{}, {}, {}, {Property.CONTENT_TYPE: "t"}, {Property.USER_PROPERTY: [("k", "v")]}]),
+    st.sampled_from(ORIGINS).map(lambda said: {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, said)]}),
+    st.sampled_from(
+        [
+            {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, "far 1"), ("k", "v")]},
+            {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, "far 1"), (ORIGIN_PROPERTY, "here 1")]},
+            {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, "far 1")], Property.CONTENT_TYPE: "t"},
+        ]
+    ),
 )
 
 
@@ -111,6 +123,26 @@ def test_both_ways_say_the_same(dialect: Dialect, granted: Properties, said: lis
     ):
         for one in others:
             assert (first.messages, first.by_rule, first.dropped) == (one.messages, one.by_rule, one.dropped)
+
+
+def test_what_another_bridge_brought_goes_on_without_being_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that differ in their payloads alone, with the origin that the bridge they came by gave them."""
+    bridge = spliced(V5, {})
+    origin: Properties = {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, "far 1")]}
+    packets = [encode_packet(Publish("b/1", b"%d" % number, properties=dict(origin)), V5) for number in range(3)]
+    bridge.receive_local(packets[0], 1)
+    bridge.receive_remote(packets[0], 1)
+    for module in (local_end, remote_end):
+        monkeypatch.setattr(module, "decode_packet", lambda *packet: pytest.fail("it was decoded"))
+    bridge.receive_local(b"".join(packets[1:]), 1)
+    bridge.receive_remote(b"".join(packets[1:]), 1)
+    framer = Framer(1 << 20)
+    framer.feed(b"".join(bridge.take_remote_output(1)) + b"".join(bridge.take_local_output()))
+    sent = [decode_packet(*frame, V5) for frame in iter(framer.next_frame, None)]
+    carried = {Property.USER_PROPERTY: [(ORIGIN_PROPERTY, "far 2")]}
+    assert [(one.payload, one.properties) for one in sent if isinstance(one, Publish)] == [
+        (b"%d" % (number % 3), carried) for number in range(6)
+    ]
 
 
 def test_what_comes_in_one_piece_with_connack_waits_for_the_other_end() -> None:

@@ -1,7 +1,8 @@
-"""The fast path of a bridge: a PUBLISH is rewritten from bytes to bytes when only its topic changes.
+"""The fast path of a bridge: a PUBLISH is rewritten from bytes to bytes when only its topic and its origin change.
 
-Most messages have no properties and a known topic. For those a `TopicRewrite` holds the new topic. Every other packet
-is decoded by `decode_packet`, which is the reference.
+Most messages have a known topic and no properties, or only the origin that another bridge gave them. For those a
+`TopicRewrite` holds the new topic and the new properties. Every other packet is decoded by `decode_packet`, which is
+the reference.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from typing import Final, NamedTuple
 from edgebridge.bridge.counters import ByteCounter, PrefixCounters
 from edgebridge.bridge.rules import CACHED_TOPIC_CHARS_MAX
 from edgebridge.wire.head import publish_head
+from edgebridge.wire.properties import Properties, encode_properties, user_properties
+from edgebridge.wire.user_properties import ORIGIN_PROPERTY
 
 REWRITES_MAX: Final = 4_096
 """Topics that are remembered, 300 bytes each; then the memory starts anew."""
+BLOCK_BYTES_MAX: Final = 0x80
+"""Of properties that are looked up, with their length: it has one byte then."""
 RETAIN: Final = 0x01
 DUP: Final = 0x08
 
@@ -32,16 +37,30 @@ class TopicRewrite(NamedTuple):
 
 
 class PublishParts(NamedTuple):
-    """A PUBLISH without properties, taken apart as far as it must be."""
+    """A PUBLISH, taken apart as far as it must be."""
 
-    topic: bytes
+    key: bytes
+    """Its topic, and its properties behind that if it has some."""
     packet_id: bytes
     """Two bytes, or none at QoS 0."""
     payload: bytes
 
 
+def rewrite_key(topic: str, properties: Properties) -> bytes | None:
+    """The key of the messages of *topic* with these *properties*: none, or nothing but an origin. None: they have none.
+
+    No topic has a NUL, and an encoded origin has: so the key of two values is that of no other topic.
+    """
+    if not properties:
+        return topic.encode()
+    if len(properties) > 1 or [name for name, _ in user_properties(properties)] != [ORIGIN_PROPERTY]:
+        return None
+    block = encode_properties(properties)
+    return topic.encode() + block if len(block) <= BLOCK_BYTES_MAX else None
+
+
 class RewriteCache:
-    """By topic. `has_properties` says how the packets that come look, `gives_properties` those that leave."""
+    """By topic and origin. `has_properties` says how the packets that come look, `gives_properties` those that leave."""
 
     def __init__(self, has_properties: bool, gives_properties: bool) -> None:
         self._has_properties = has_properties
@@ -62,22 +81,27 @@ class RewriteCache:
         elif first & DUP:
             return None
         if self._has_properties:
-            if at >= length or body[at]:
+            if at >= length:
                 return None
-            return PublishParts(body[2:end], body[end:at], body[at + 1 :])
+            if not body[at]:
+                return PublishParts(body[2:end], body[end:at], body[at + 1 :])
+            block_end = at + 1 + body[at]
+            if body[at] >= BLOCK_BYTES_MAX or block_end > length:
+                return None
+            return PublishParts(body[2:end] + body[at:block_end], body[end:at], body[block_end:])
         return PublishParts(body[2:end], body[end:at], body[at:]) if at <= length else None
 
-    def find(self, topic: bytes) -> TopicRewrite | None:
-        """What was remembered of *topic*."""
-        return self._known.get(topic)
+    def find(self, key: bytes) -> TopicRewrite | None:
+        """What was remembered of messages with this `rewrite_key`."""
+        return self._known.get(key)
 
-    def remember(self, topic: bytes, found: TopicRewrite) -> None:
-        """From now on messages of *topic* go the short way, if it is not too long to be remembered."""
-        if len(topic) > CACHED_TOPIC_CHARS_MAX:
+    def remember(self, key: bytes, found: TopicRewrite) -> None:
+        """From now on messages with this `rewrite_key` go the short way, if it is not too long to be remembered."""
+        if len(key) > CACHED_TOPIC_CHARS_MAX:
             return
         if len(self._known) >= REWRITES_MAX:
             self._known.clear()
-        self._known[topic] = found
+        self._known[key] = found
 
     def counter(self, costs: PrefixCounters, topic: str) -> ByteCounter:
         """Where messages of *topic*, as it is called here, are counted."""

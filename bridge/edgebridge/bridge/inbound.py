@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
 from edgebridge.bridge.endpoints import Endpoints
-from edgebridge.bridge.fast_path import RETAIN, RewriteCache, TopicRewrite
+from edgebridge.bridge.fast_path import RETAIN, RewriteCache, TopicRewrite, rewrite_key
 from edgebridge.bridge.loop_detection import LoopDetector
 from edgebridge.bridge.options import U16_MAX, BridgeOptions, LocalSession
 from edgebridge.bridge.outbound import PUBACK_HEAD
@@ -144,7 +144,7 @@ class InboundFlow:
             self._waiting or self._loop_detector.awaits_echoes or (self._batch_reader and self._batch_reader.is_busy)
         )
         parts = self._rewrites.read(first, body) if is_short else None
-        way = None if parts is None else self._rewrites.find(parts.topic)
+        way = None if parts is None else self._rewrites.find(parts.key)
         if parts is None or way is None or ((self._is_tight or self._outgoing) and first & RETAIN):
             return False
         data = self._rewrites.write(first, parts, way)
@@ -196,11 +196,12 @@ class InboundFlow:
         elif self._rules.is_duplicate(heard, subscription_identifiers(publish.properties)):
             self._finish(publish, BridgeDropCause.OVERLAP)
         else:
-            is_plain = not publish.properties and not any(one.rule.where for one in candidates)
+            is_tested = any(one.rule.where for one in candidates)
+            key = None if is_tested else rewrite_key(publish.topic, publish.properties)
             if not self._loop_detector.admit_inbound(publish, now):
                 self._finish(publish, BridgeDropCause.LOOP)
             elif not heard.rule.reads_batches:
-                self._carry(publish, heard, is_plain, now)
+                self._carry(publish, heard, key, now)
             elif not self._waits(publish, True):
                 self._begin_batch(publish)
                 self._go_on()
@@ -275,8 +276,8 @@ class InboundFlow:
             self._outgoing = frozenset()
         return topic in self._outgoing
 
-    def _carry(self, publish: Publish, heard: RuleMatch, is_plain: bool, now: Instant) -> None:
-        """Hand it on. *is_plain*: the next messages of its topic may go the short way."""
+    def _carry(self, publish: Publish, heard: RuleMatch, key: bytes | None, now: Instant) -> None:
+        """Hand it on. *key*: of the messages that may go the short way from now on, as this one may."""
         try:
             topic = parse_topic_name(heard.rule.to_local_topic(publish.topic))
         except TopicInvalid:
@@ -288,11 +289,9 @@ class InboundFlow:
             return
         retains = heard.rule.retain and self._retains
         cell = self._rewrites.counter(self._counters.by_prefix, topic)
-        if is_plain and heard.rule.shape is None:
-            way = TopicRewrite(
-                topic.encode(), heard.number, retains, encode_properties(self._loop_detector.inbound_stamp()), cell
-            )
-            self._rewrites.remember(publish.topic.encode(), way)
+        if key is not None and heard.rule.shape is None:
+            way = TopicRewrite(topic.encode(), heard.number, retains, encode_properties(publish.properties), cell)
+            self._rewrites.remember(key, way)
         properties = publish.properties
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
         if answer := text_property(properties, Property.RESPONSE_TOPIC):

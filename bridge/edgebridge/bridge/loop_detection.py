@@ -60,7 +60,7 @@ class LoopDetector:
             return False
         if granted.dialect.has_properties:
             self._set_origin(publish, origin, self._here)
-        elif not granted.dialect.is_bridge and self._rules.match_inbound(publish.topic):
+        elif self.awaits_echo_of(publish.topic):
             self._expect(publish, now)
         return True
 
@@ -76,17 +76,12 @@ class LoopDetector:
         self._set_origin(publish, origin, self._there)
         return True
 
-    def outbound_stamp(self, topic: str) -> Properties | None:
-        """What every message of ours without properties gets that leaves under *topic*; None: each is looked at."""
+    def awaits_echo_of(self, topic: str) -> bool:
+        """Whether what leaves under *topic* may come back, and be known only by its digest: each is looked at."""
         granted = self._capabilities
         assert granted is not None
-        if granted.dialect.has_properties:
-            return self._stamp(self._here)
-        return None if not granted.dialect.is_bridge and self._rules.match_inbound(topic) else {}
-
-    def inbound_stamp(self) -> Properties:
-        """What every message of theirs without properties gets."""
-        return self._stamp(self._there)
+        dialect = granted.dialect
+        return not (dialect.has_properties or dialect.is_bridge) and bool(self._rules.match_inbound(topic))
 
     @property
     def awaits_echoes(self) -> bool:
@@ -96,9 +91,6 @@ class LoopDetector:
     @property
     def _there(self) -> str:
         return (self._capabilities.gateway_identity if self._capabilities is not None else "") or self._alias
-
-    def _stamp(self, gateway: str) -> Properties:
-        return {Property.USER_PROPERTY: [Origin(gateway, 1).pair()]} if self._sends_origin and gateway else {}
 
     def _set_origin(self, publish: Publish, origin: Origin, gateway: str) -> None:
         """Let *publish* carry its origin, which is *gateway* if it has none yet."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
 from edgebridge.bridge.endpoints import Endpoints, discard_packets
-from edgebridge.bridge.fast_path import RewriteCache, TopicRewrite
+from edgebridge.bridge.fast_path import RewriteCache, TopicRewrite, rewrite_key
 from edgebridge.bridge.loop_detection import LoopDetector
 from edgebridge.bridge.options import LocalSession
 from edgebridge.bridge.rules import BridgeRule, RuleSet
@@ -114,7 +114,7 @@ class OutboundFlow:
     def try_fast_path(self, first: int, body: bytes) -> bool:
         """Whether a PUBLISH of ours could go the short way."""
         parts = self._rewrites.read(first, body)
-        way = None if parts is None else self._rewrites.find(parts.topic)
+        way = None if parts is None else self._rewrites.find(parts.key)
         if parts is None or way is None:
             return False
         data = self._rewrites.write(first, parts, way)
@@ -203,8 +203,6 @@ class OutboundFlow:
                 return
             if self._add_to_batch(publish, number, topic, now):
                 return
-        elif not (publish.properties or self._rules.local_needs_identifiers) and self._qos(2) == 2:
-            self._note(publish.topic, topic, rule, number, cell)
         properties: Properties = {}
         if granted.dialect.has_properties:
             properties = publish.properties
@@ -212,11 +210,18 @@ class OutboundFlow:
             if answer := text_property(properties, Property.RESPONSE_TOPIC):
                 properties[Property.RESPONSE_TOPIC] = self._rules.remote_response_topic(answer)
         qos = self._qos(publish.qos)
-        retain = publish.retain and rule.retain and granted.retains
+        retains = rule.retain and granted.retains
+        key = None
+        if rule.shape is None and not self._rules.local_needs_identifiers and self._qos(2) == 2:
+            key = rewrite_key(publish.topic, publish.properties)
+        retain = publish.retain and retains
         on = Publish(topic, publish.payload, qos, retain, publish.dup and qos > 0, publish.packet_id, properties)
         if not self._loop_detector.admit_outbound(on, publish.properties, now):
             self._finish(publish, BridgeDropCause.LOOP)
             return
+        if key is not None and not self._loop_detector.awaits_echo_of(topic):
+            added = encode_properties(on.properties) if granted.dialect.has_properties else b""
+            self._rewrites.remember(key, TopicRewrite(topic.encode(), number, retains, added, cell))
         data = encode_packet(on, granted.dialect)
         if granted.packet_bytes_max and len(data) > granted.packet_bytes_max:
             self._finish(publish, BridgeDropCause.TOO_LARGE)
@@ -268,15 +273,6 @@ class OutboundFlow:
             else:
                 for packet_id in ids:
                     self._endpoints.send_local(PubAck(packet_id))
-
-    def _note(self, local: str, remote: str, rule: BridgeRule, number: int, cell: ByteCounter) -> None:
-        """Let the next messages of the topic go the short way, if they may."""
-        stamp = self._loop_detector.outbound_stamp(remote)
-        if stamp is not None:
-            granted = self._endpoints.capabilities
-            properties = encode_properties(stamp) if granted.dialect.has_properties else b""
-            way = TopicRewrite(remote.encode(), number, rule.retain and granted.retains, properties, cell)
-            self._rewrites.remember(local.encode(), way)
 
     def _qos(self, qos: int) -> int:
         """What a message of *qos* gets on its way to the remote."""
