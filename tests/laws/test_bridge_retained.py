@@ -13,6 +13,7 @@ from edgebridge.bridge.rules import parse_rule
 from edgebridge.frontend import retained_replay
 from edgebridge.frontend.bridge_session import BridgeQueueBounds
 from edgebridge.frontend.retained_replay import ReplayQueue
+from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import ConnAck, Connect, Publish, Subscribe, SubscriptionOption
@@ -300,6 +301,39 @@ def test_what_the_queue_dropped_is_known_after_a_crash() -> None:
     world.power_here()
     world.quiet()
     assert len(retained(world.there, topics)) == 20
+
+
+@pytest.mark.parametrize("gateway", ["", "there"], ids=["broker", "gateway"])
+@pytest.mark.parametrize("rule", [OUT, BOTH])
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_what_was_cleared_and_the_queue_dropped_is_cleared_there_after_a_crash(
+    gateway: str, rule: str, restarts: int
+) -> None:
+    """Nothing here names those topics any more, but for the journal; of t/0 something is retained again."""
+    world = between(rule, gateway=gateway, bounds=BridgeQueueBounds(messages_max=3))
+    topics = [f"t/{number}" for number in range(20)]
+    world.publish(world.here, [(topic, b"before", 1) for topic in topics[:10]], retain=True)
+    world.publish(world.here, [(topic, b"before", 1) for topic in topics[10:]], retain=True)
+    world.quiet(5)
+    assert len(retained(world.there, topics)) == 20
+    world.pause()
+    world.publish(world.here, [(topic, b"", 1) for topic in topics], retain=True)
+    world.publish(world.here, [("t/0", b"again", 1)], retain=True)
+    for restart in range(restarts):
+        if restart:
+            world.here.frontend.journal.storage.request_snapshot()
+            world.fail = lambda step: world.cut()
+            world.quiet(5)
+        world.power_here()
+    world.fail = lambda step: None
+    world.quiet()
+    assert retained(world.there, topics) == {"t/0": b"again"}
+    state = world.here.frontend.connect_handler.sessions[ClientId(world.options.local_client_id)]
+    assert (state.bridge_sync, state.uncleared) == (BridgeSyncState.SYNCHRONISED, set())
+    world.publish(world.there, [("t/5", b"theirs", 1)], retain=True)
+    world.power_here()
+    world.quiet()
+    assert retained(world.there, ["t/5"]) == {"t/5": b"theirs"}, "it is cleared once"
 
 
 @pytest.mark.parametrize("rule", [IN, BOTH])

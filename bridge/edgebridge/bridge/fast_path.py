@@ -60,7 +60,7 @@ def rewrite_key(topic: str, properties: Properties) -> bytes | None:
 
 
 class RewriteCache:
-    """By topic and origin. `has_properties` says how the packets that come look, `gives_properties` those that leave."""
+    """By topic and origin. `has_properties` says how the packets that come look, `gives_properties` those that go."""
 
     def __init__(self, has_properties: bool, gives_properties: bool) -> None:
         self._has_properties = has_properties

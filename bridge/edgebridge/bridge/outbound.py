@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause, ByteCounter
+from edgebridge.bridge.counters import BridgeCounters, BridgeDropCause
 from edgebridge.bridge.endpoints import Endpoints, discard_packets
 from edgebridge.bridge.fast_path import RewriteCache, TopicRewrite, rewrite_key
 from edgebridge.bridge.loop_detection import LoopDetector
 from edgebridge.bridge.options import LocalSession
-from edgebridge.bridge.rules import BridgeRule, RuleSet
+from edgebridge.bridge.rules import RuleSet
 from edgebridge.wire.encode import encode_packet, encode_properties
 from edgebridge.wire.packets import Ack, PubAck, PubComp, Publish, PubRec, PubRel
 from edgebridge.wire.properties import Properties, Property, text_property

@@ -202,7 +202,8 @@ class BridgeSession:
     def begin_retained_sync(self, now: Instant, lost: Set[str] | None = None, only_lost: bool = False) -> None:
         """The remote is to be told all that is retained, once, but for what waits for it already.
 
-        *lost*: the remote had all, but for these topics; those of which nothing is retained any more are cleared there.
+        *lost*: the remote had all, but for these topics. Those of which nothing is retained any more are cleared there,
+        and so are those whose clearing was dropped.
         *only_lost*: of the others only what went at QoS 0 is told, which may not have arrived.
         """
         session, is_state = self.session, self._frontend.retained.holds
@@ -214,10 +215,11 @@ class BridgeSession:
         entries = [*session.inflight, *session.outbox]  # as it is now: 1 ms for 100,000
         publications = (entry.publication for entry in entries)
         waiting = (one.topic if is_state(one) else None for one in publications)
-        replays = ReplayQueue(waiting, lost if only_lost else None)
+        cleared = {topic for topic in session.uncleared if self._frontend.retained.find(topic) is None}
+        missing = (lost or set()) | cleared
+        replays = ReplayQueue(waiting, missing if only_lost else None)
         replays.scan_queued()  # the rest, if there is more, in other turns
-        if lost:
-            self._send_lost(replays, lost, now)
+        self._send_lost(replays, missing, now)
         for replay in session.replays or ():
             if replay.remote_messages is None:
                 replays.schedule(replay.subscription, replay.request, replay.skips_own)
@@ -242,8 +244,9 @@ class BridgeSession:
         session = self.session
         if session is not None:
             session.replays = session.replays or None  # with what it remembers of them
-            lacks = BridgeSyncState.RETAINED_PENDING if session.unsynced else BridgeSyncState.SYNCHRONISED
-            self._set_state(session, lacks, now)
+            session.uncleared &= session.unsynced or set()
+            has_all = session.unsynced is not None and not session.unsynced  # None: too many were dropped meanwhile
+            self._set_state(session, BridgeSyncState.SYNCHRONISED if has_all else BridgeSyncState.RETAINED_PENDING, now)
 
     def _set_state(self, session: Session, state: BridgeSyncState, now: Instant) -> None:
         session.bridge_sync, session.disconnected_at = state, now

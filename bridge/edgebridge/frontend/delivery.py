@@ -12,6 +12,7 @@ from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.queue_expiry import CHECKS_AT_ONCE, QueueExpiry
 from edgebridge.session.inflight import QueueEntry, new_queue_entry
+from edgebridge.session.journal.session_records import uncleared_record
 from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
@@ -458,14 +459,15 @@ class Delivery:
     ) -> None:
         self._ledger.drop(now, publication, session.client_id, text, qos, cause)
         session.outbox.count_dropped(cause, 1)
-        if (
-            session.unsynced is not None
-            and publication.retain
-            and cause in UNSYNCED_CAUSES
-            and session.note_unsynced(publication.topic)
-            and session.connection is None
-        ):
-            self._journal.disconnected(session, now)  # so that it is known after a restart too
+        if session.bridge_sync is not None and publication.retain and cause in UNSYNCED_CAUSES:
+            self._note_unsynced(session, publication, now)
+
+    def _note_unsynced(self, session: Session, publication: Publication, now: Instant) -> None:
+        """The remote of a bridge lacks what *publication* says of its topic. After a restart that is known too."""
+        if session.note_unsynced(publication.topic) and session.connection is None:
+            self._journal.disconnected(session, now)
+        if not publication.payload and session.note_uncleared(publication.topic) and session.number:
+            self._journal.append_for(session, uncleared_record(session.number, publication.topic), now)
 
 
 def _wrong_kind(kind: str) -> ProtocolViolation:

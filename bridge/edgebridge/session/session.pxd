@@ -11,7 +11,7 @@ cdef class Session:
     cdef public object connection, filter_usage, claims, replays, rights, will
     cdef public object bridge_sync, expiry_s, disconnected_at, unsynced
     cdef public Inflight inflight
-    cdef public set received
+    cdef public set received, uncleared
     cdef public dict subscription_records
     cdef public bint waits_for_sync
     cdef public long long number, last_copy, sync_delay_us

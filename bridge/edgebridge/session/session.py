@@ -81,6 +81,7 @@ class Session:
         "subscription_bytes",
         "subscription_records",
         "sync_delay_us",
+        "uncleared",
         "unsynced",
         "user",
         "waits_for_sync",
@@ -100,6 +101,10 @@ class Session:
         self.unsynced: set[str] | None = None
         """Topics of retained messages, or of their clearing, that were dropped since the remote of this bridge had all;
         None: nobody notes them.
+        """
+        self.uncleared: set[str] = set()
+        """Topics that the remote of this bridge may still retain, because their clearing was dropped: the journal has
+        them too, as after a restart nothing here names them.
         """
         self.bridge_sync: BridgeSyncState | None = None
         """None: the client is no bridge of this gateway."""
@@ -195,6 +200,14 @@ class Session:
         if was_synchronised:
             self.bridge_sync = BridgeSyncState.RETAINED_PENDING
         return was_synchronised
+
+    def note_uncleared(self, topic: str) -> bool:
+        """Note that the remote of this bridge may still retain a message under *topic*; whether that is new."""
+        if self.bridge_sync is BridgeSyncState.NOT_CONNECTED or len(self.uncleared) >= UNSYNCED_TOPICS_MAX:
+            return False
+        is_new = topic not in self.uncleared
+        self.uncleared.add(topic)
+        return is_new
 
     def has_room(self, size: int) -> bool:
         """Whether a message that holds *size* bytes need not wait, or may wait in the queue."""

@@ -31,6 +31,7 @@ from edgebridge.session.journal.session_records import (
     retained_by_record,
     settled_record,
     subscription_record,
+    uncleared_record,
     unsubscription_record,
 )
 from edgebridge.session.journal.state import JournalState
@@ -160,6 +161,7 @@ HISTORY = (
     + body("will", b""),
     MESSAGE.pack(SessionRecordKind.RETAINED, 5, 2_000, 0) + body("r", b"kept"),
     retained_by_record("r", "user anna"),
+    uncleared_record(1, "r"),
     GONE.pack(SessionRecordKind.GONE, 2, 60, 1, 5_000),
     CLOCK.pack(SessionRecordKind.CLOCK, 6_000),
     bytes((SessionRecordKind.STATED,)),

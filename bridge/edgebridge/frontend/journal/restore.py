@@ -31,6 +31,7 @@ from edgebridge.session.journal.session_records import (
     retained_by_record,
     retained_record,
     session_record,
+    uncleared_record,
 )
 from edgebridge.session.journal.state import JournalState, StoredSession
 from edgebridge.session.retained import RetainedStore
@@ -155,7 +156,7 @@ class StateRecovery:
         session.number, session.user = kept.number, kept.user
         self._connect_handler.session_quota.restore(session)
         session.expiry_s, session.disconnected_at = kept.expiry_s, gone_at
-        session.bridge_sync = kept.bridge_sync
+        session.bridge_sync, session.uncleared = kept.bridge_sync, kept.uncleared
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us
         session.claims = None if kept.claims is None else Acl({}, tuple(self._rules(kept)))
         self._authorizer.authorize(session)
@@ -289,6 +290,9 @@ class StateRecovery:
             for text in list(session.subscription_records):
                 if session.number and text in session.subscription_records:
                     yield session.subscription_records[text]
+            for topic in list(session.uncleared):
+                if session.number:
+                    yield uncleared_record(session.number, topic)
             for packet_id in list(session.received):
                 if session.number and packet_id in session.received:
                     yield PACKET.pack(SessionRecordKind.RECEIVED, session.number, packet_id)

@@ -151,6 +151,10 @@ _DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = 
     SessionRecordKind.FORGOTTEN: lambda record: _SESSION_PACKET(record, PACKET),
     SessionRecordKind.CLEARED: lambda record: {"topic": read_text(record, 1)[0]},
     SessionRecordKind.RETAINED_BY: _describe_retained_by,
+    SessionRecordKind.UNCLEARED: lambda record: {
+        **_named("session")(record, ONE),
+        "topic": read_text(record, ONE.size)[0],
+    },
     SessionRecordKind.CLOCK: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.PAGED: _describe_paged,

@@ -70,6 +70,8 @@ class SessionRecordKind(IntEnum):
     """A page file is not needed any more. Its content follows if its copies are still on their way."""
     RETAINED_BY = 23
     """The account of the client that published the retained message of a topic, where rules say who may."""
+    UNCLEARED = 24
+    """The remote of a bridge may still retain a topic's message: its clearing was dropped. Until it is synchronised."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags
@@ -307,6 +309,11 @@ def retained_by_record(topic: str, account: str) -> bytes:
 def cleared_record(topic: str) -> bytes:
     """CLEARED."""
     return bytes((SessionRecordKind.CLEARED,)) + write_text(topic)
+
+
+def uncleared_record(session: int, topic: str) -> bytes:
+    """UNCLEARED."""
+    return ONE.pack(SessionRecordKind.UNCLEARED, session) + write_text(topic)
 
 
 def _message(

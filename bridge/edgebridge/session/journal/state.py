@@ -61,6 +61,7 @@ _SHORTEST_ALONE: Final[dict[int, int]] = {
     SessionRecordKind.RETAINED: MESSAGE.size + 4,
     SessionRecordKind.CLEARED: 3,
     SessionRecordKind.RETAINED_BY: 5,
+    SessionRecordKind.UNCLEARED: ONE.size + 2,
     SessionRecordKind.CLOCK: CLOCK.size,
     SessionRecordKind.CLOCK_SET: CLOCK.size,
     SessionRecordKind.PAGED: PAGED.size,
@@ -146,6 +147,8 @@ class StoredSession:
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
     received: set[int] = field(default_factory=set)
     copies: dict[int, StoredCopy] = field(default_factory=dict)
+    uncleared: set[str] = field(default_factory=set)
+    """Topics that the remote of this bridge may still retain."""
     pages: dict[int, QueuePage] = field(default_factory=dict)
     """Page number -> the page; its instants are those of the stored clock."""
 
@@ -190,6 +193,7 @@ class JournalState:
             SessionRecordKind.RETAINED: self._retained,
             SessionRecordKind.CLEARED: self._cleared,
             SessionRecordKind.RETAINED_BY: self._retained_by,
+            SessionRecordKind.UNCLEARED: self._uncleared,
             SessionRecordKind.CLOCK: self._clock,
             SessionRecordKind.CLOCK_SET: self._clock_set,
             SessionRecordKind.STATED: self._stated,
@@ -340,9 +344,15 @@ class JournalState:
             self.last_session = max(self.last_session, number)
         session.claims, session.durability = claims, durability
         session.user, session.will = user, will
-        session.bridge_sync, session.expiry_s = read_bridge_sync(flags, expiry_s)
+        self._set_terms(session, flags, expiry_s)
         if not flags & AWAY:
             session.disconnected_at = 0
+
+    @staticmethod
+    def _set_terms(session: StoredSession, flags: int, expiry_s: int) -> None:
+        session.bridge_sync, session.expiry_s = read_bridge_sync(flags, expiry_s)
+        if session.bridge_sync is BridgeSyncState.SYNCHRONISED:
+            session.uncleared.clear()
 
     def _ended(self, record: bytes) -> None:
         self._forget(ONE.unpack(record)[1])
@@ -362,7 +372,7 @@ class JournalState:
         session = self.sessions.get(number)
         if session is not None:
             session.disconnected_at = at
-            session.bridge_sync, session.expiry_s = read_bridge_sync(flags, expiry_s)
+            self._set_terms(session, flags, expiry_s)
             if not flags & WILL:
                 session.will = None
 
@@ -444,6 +454,12 @@ class JournalState:
         topic, _ = read_text(record, 1)
         self.retained.pop(topic, None)
         self.retained_by.pop(topic, None)
+
+    def _uncleared(self, record: bytes) -> None:
+        session = self.sessions.get(ONE.unpack_from(record)[1])
+        topic, _ = read_text(record, ONE.size)
+        if session is not None:
+            session.uncleared.add(topic)
 
     def _clock(self, record: bytes) -> None:
         self._deliveries.clock = max(self.clock, CLOCK.unpack(record)[1])
