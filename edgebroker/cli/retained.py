@@ -51,7 +51,8 @@ def clear(topic_filter: str, yes: bool, gateway: GatewayOptions, as_json: bool) 
     """Clear the retained messages that TOPIC_FILTER matches.
 
     Each is cleared by an empty retained message, as a client would: who subscribed hears it, and so do the gateways of
-    the federation. Exit code 1 if there was nothing.
+    the federation. A topic without wildcards is cleared at all gateways of the site, whichever keeps its message.
+    Exit code 1 if there was nothing.
     """
     endpoint = gateway.endpoint()
     if not yes and any(level in ("+", "#") for level in topic_filter.split("/")):
@@ -60,12 +61,15 @@ def clear(topic_filter: str, yes: bool, gateway: GatewayOptions, as_json: bool) 
         if not sys.stdin.isatty():
             raise Refused(f"{question}; --yes clears them")
         click.confirm(f"{question}: clear them?", abort=True, err=True)
-    cleared, is_all = 0, False
+    cleared, is_all, is_site_told = 0, False, False
     while not is_all:
         answer = post_json(endpoint, "/retained", do="clear", topic=topic_filter)
         cleared, is_all = cleared + answer["cleared"], answer["is_all"]
-    click.echo(json.dumps({"topic": topic_filter, "cleared": cleared}) if as_json else f"{cleared} cleared")
-    sys.exit(0 if cleared else 1)
+        is_site_told = answer["is_site_told"]
+    told = "; nothing is kept here, so the other gateways of the site were told to clear it" if is_site_told else ""
+    report = {"topic": topic_filter, "cleared": cleared, "is_site_told": is_site_told}
+    click.echo(json.dumps(report) if as_json else f"{cleared} cleared{told}")
+    sys.exit(0 if cleared or is_site_told else 1)
 
 
 def _listed(answer: dict[str, Any]) -> Iterator[str]:

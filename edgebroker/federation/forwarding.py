@@ -99,6 +99,11 @@ class Forwarder:
         self.count_published(forward.header, 1)
         return self.copies_of(forward, record)
 
+    def publish_inside(self, forward: Forward) -> list[SendMessage]:
+        """Mark an event of this gateway as seen and return its copies, which stay in the cluster."""
+        self.count_published(forward.header, 1)
+        return self._route_all(forward, self._interests.targets(self._interests.resolution(forward.topic), {}, None), 0)
+
     def copies_of(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
         """Return the copies of a local client's event. *record*: None if it is not advertised yet."""
         resolution = self._interests.resolution(forward.topic)

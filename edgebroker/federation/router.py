@@ -21,6 +21,9 @@ keep these rules:
   `answer_retained`, once for each message. `keeps_retained` returns whether it has retained messages under a topic
   filter: their advertisement then stays open, so that others know where to query. Those that it restored at the start
   are advertised with `advertise`.
+- **Claims.** Call `subscribe_to_claims` first, and `claim_retained` when a topic's retained message is published or
+  cleared at another gateway of the cluster than before. An event of the topic CLAIMS_TOPIC is a claim of another
+  gateway (`retained_claims`).
 - **Time.** Call `fire` when `timers` are due. With dynamic routing, call `end_window` at the end of every WINDOW of
   `overlay.congestion` in which a link sent or queued anything.
 
@@ -39,6 +42,7 @@ from edgebroker.federation.forwarding import Forwarder, aged, forward_of
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
+from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
 from edgebroker.federation.retained_queries import RetainedQueries
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
@@ -115,6 +119,9 @@ class FederationRouter:
         )
         self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options.is_dynamic)
         self.reorder_buffer = ReorderBuffer()
+        self.claims = RetainedClaims(
+            self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
+        )
         self.retained_queries = RetainedQueries(topology, self.gateway, self.ids, self.gossip, self.region.secondary)
 
     def start(self, now: Instant, known: Mapping[str, Iterable[Interest]] | None = None) -> None:
@@ -208,6 +215,8 @@ class FederationRouter:
         publisher = record.publisher
         publisher.sequence = publisher.sequence % (SEQUENCE_MODULUS - 1) + 1
         eid, ms = (publisher.number, publisher.sequence), self._unix_ms(now)
+        if publication.retain:
+            ms = self.claims.earliest_ms(ms)
         if old is not None:
             ms = old.followed_ms(eid, ms)
         header = EventHeader(
@@ -237,6 +246,21 @@ class FederationRouter:
         if is_reserved(topic_filter.text):
             return []
         return self.retained_queries.query(number, [Interest(topic_filter, predicate) for predicate in predicates])
+
+    def subscribe_to_claims(self) -> None:
+        """Let the gateway get the claims of others in its cluster. To be called before any link is up."""
+        if self.gateway.neighbours:
+            self.gossip.announce(self.interests.subscribed(SUBSCRIPTION, CLAIMS_FILTER, ((),)))
+
+    def claim_retained(self, topic: str, stamp: EventHeader, now: Instant) -> list[Effect]:
+        """Tell the other gateways of the cluster that what is retained of *topic*, or that nothing is, was published
+        here with the header *stamp*: they drop what is older.
+        """
+        return [*self.claims.claim(topic, stamp, self._unix_ms(now))] if self.gateway.neighbours else []
+
+    def read_claim(self, payload: bytes, now: Instant) -> tuple[str, EventHeader] | None:
+        """Return the topic and the stamp of the claim in *payload*; None if it cannot be read."""
+        return self.claims.read(payload, self._unix_ms(now))
 
     def answer_retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Answer a `LookUpRetained` with one matching message."""

@@ -135,11 +135,11 @@ class Advertisements:
         """Create an advertisement of *client* for *topic*, for which `find` returned None."""
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = LocalPublisher(self._number(), self._ids.before_first)
+            publisher = self._publishers[client] = LocalPublisher(self.reserve_number(), self._ids.before_first)
         has_many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
         text = _widest(topic, publisher) if has_many else prefix_of(topic)
         topic_filter = TopicFilter.parse(text)
-        adv = self._number()
+        adv = self.reserve_number()
         advertise = Advertise(
             adv, publisher.number, client, topic_filter, self._cluster, self._lease_s, self._wants_answers
         )
@@ -159,8 +159,11 @@ class Advertisements:
             del self._publishers[client]
             self._used.discard(record.publisher.number)
 
-    def _number(self) -> int:
-        """Return an unused number: numbers repeat after four million, which queries can use up in weeks."""
+    def reserve_number(self) -> int:
+        """Return an unused number, which is used from now on.
+
+        Numbers repeat after four million, which queries can use up in weeks.
+        """
         while (number := self._ids.next()) in self._used:
             pass
         self._used.add(number)

@@ -17,7 +17,7 @@ from edgebroker.runtime.http.orders import OrderError, OrderHandler, wait_until_
 from edgebroker.runtime.http.query import Query, QueryInvalid
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
-from edgebroker.topics import TopicFilter, is_reserved
+from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter, is_reserved
 
 TOPICS_PER_TURN: Final = 1_000
 """Topics visited in one turn of the loop: about 1 ms."""
@@ -86,7 +86,7 @@ async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
     if is_reserved(selected.text):
         raise OrderError(f"{selected.text}: this tree of topics is the broker's own")
     frontend, cleared = view.frontend, 0
-    is_all = True
+    is_all, is_told = True, False
     try:
         for visited, publication in enumerate(frontend.retained.walk(selected)):
             if visited % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
@@ -101,6 +101,9 @@ async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
             if cleared % CLEARED_AT_ONCE == 0:
                 _flush(view)
                 await asyncio.sleep(0)
+        is_told = not cleared and _has_site(frontend) and not {SINGLE_LEVEL, MULTI_LEVEL} & set(selected.levels)
+        if is_told:  # another gateway of the site may keep a message of that topic
+            clear_retained(frontend, selected.text, clock())
     except RetainedClearError as error:
         raise RetainedClearError(f"{cleared} were cleared, then: {error}") from error
     finally:
@@ -109,7 +112,12 @@ async def _clear(view: GatewayView, query: Query) -> dict[str, Any]:
             text = "an operator cleared retained messages"
             view.operator_log.log(Level.WARNING, "retained-cleared", text, topic=selected.text, count=cleared)
     await wait_until_synced(view)
-    return {"topic": selected.text, "cleared": cleared, "is_all": is_all}
+    return {"topic": selected.text, "cleared": cleared, "is_all": is_all, "is_site_told": is_told}
+
+
+def _has_site(frontend: Frontend) -> bool:
+    """Returns whether the site of the gateway has other gateways."""
+    return frontend.federation is not None and bool(frontend.federation.peers.gateway.neighbours)
 
 
 def _flush(view: GatewayView) -> None:

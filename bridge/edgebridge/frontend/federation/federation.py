@@ -48,6 +48,7 @@ from edgebroker.federation.effects import (
 )
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.federation.retained_claims import CLAIMS_TOPIC
 from edgebroker.federation.router import FederationRouter
 from edgebroker.instants import MILLISECOND, NEVER, Instant
 from edgebroker.log_schema import MessageOrigin
@@ -130,6 +131,7 @@ class FederationMember:
         self.peers = FederationRouter(
             topology, name, ways, boot=own.boot, first=own.first, keeps_retained=federated_retained.retains_own
         )
+        self.peers.subscribe_to_claims()
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset)
@@ -441,6 +443,8 @@ class FederationMember:
         if event.local_delivery is not None and event.local_delivery.was_held:
             self.reorder_store.remove(forward.header.eid, now)
         publication = to_publication(forward, now)
+        if event.local_delivery is not None and forward.topic == CLAIMS_TOPIC:
+            self.retained.claimed(forward.payload, now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
             if forward.retain and event.local_delivery.is_entry:
                 self.retained.retain(publication, forward.header, now)

@@ -101,10 +101,42 @@ class FederatedRetained:
 
     def published(self, header: EventHeader, publication: Publication, now: Instant) -> None:
         """A local client's *publication* went out with *header*, and is kept if anything of its topic is."""
-        if publication.payload and self._retained.find(publication.topic) is publication:
-            self._stamp(publication.topic, header, now)
+        topic = publication.topic
+        was_own = self._is_own(topic)
+        if not publication.payload:
+            self._stamps.pop(topic, None)
+            self._claim(topic, header, now)
+        elif self._retained.find(topic) is publication:
+            self._stamp(topic, header, now)
+            if not was_own:
+                self._claim(topic, header, now)
         else:
-            self._stamps.pop(publication.topic, None)
+            self._stamps.pop(topic, None)
+
+    def _claim(self, topic: str, stamp: EventHeader, now: Instant) -> None:
+        assert self._peers is not None
+        self._perform(self._peers.claim_retained(topic, stamp, now), now)
+
+    def claimed(self, payload: bytes, now: Instant) -> None:
+        """Another gateway of the site has, or has cleared, the retained message of a topic: what is older here goes.
+
+        Its subscribers here hear nothing of that: they got what was published there.
+        """
+        assert self._peers is not None
+        claim = self._peers.read_claim(payload, now)
+        if claim is None:
+            return
+        topic, header = claim
+        kept, stamp = self._retained.find(topic), self._stamps.get(topic)
+        if kept is None:
+            return
+        if stamp is not None and stamp.age > header.age:
+            if self._is_own(topic):
+                self._claim(topic, stamp, now)
+            return
+        self._stamps.pop(topic, None)
+        self._retained.clear(topic)
+        self._journal.retained(Publication(kept.publisher, topic, b"", 1, True, now), now)
 
     def stamp(self, topic: str) -> EventHeader | None:
         """That of what is kept here: what a local client publishes now, to be kept, replaces it and counts as newer,

@@ -1,0 +1,76 @@
+"""Claims of retained messages: each topic has one gateway of a cluster that keeps its message, the last one where it
+was published or cleared.
+
+A gateway that keeps a message of a topic, or learns that there is none any more, *claims* the topic once, unless the
+topic was its own already. A claim is an event of QoS 1 for the other gateways of the cluster, so it waits in outboxes
+and is neither lost nor doubled. A gateway that keeps an older message drops it; one with a newer message claims again.
+
+What counts as older is decided by the clocks of the gateways, as far as they agree. To make up for clocks that do not,
+a gateway publishes retained messages no earlier than the claims that it has seen: a hybrid clock (Kulkarni et al.,
+"Logical Physical Clocks", 2014). A clock that is more than LEAD_MS_MAX ahead moves nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edgebroker.errors import HeaderInvalid
+from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.forwarding import Forwarder
+from edgebroker.header import LAYOUT, EventHeader
+from edgebroker.overlay.messages import Forward
+from edgebroker.topics import TopicFilter
+
+CLAIMS_TOPIC: Final = "$SYS/federation/retained"
+"""The topic of the events. Clients can neither publish to it nor get it from another gateway."""
+CLAIMS_FILTER: Final = TopicFilter.parse(CLAIMS_TOPIC)
+SUBSCRIPTION: Final = 0
+"""The number of the gateway's own subscription to claims; those of clients begin with 1."""
+LEAD_MS_MAX: Final = 3_600_000
+"""An hour: a clock that is further ahead is wrong."""
+
+
+class RetainedClaims:
+    """The claims of one gateway."""
+
+    def __init__(self, forwarder: Forwarder, reserve_number: Callable[[], int], first: int, cluster: int) -> None:
+        """reserve_number: gives the number of a publisher, whose events have sequences behind *first*."""
+        self._forwarder = forwarder
+        self._reserve_number = reserve_number
+        self._cluster = cluster
+        self._publisher = 0  # numbered with the first claim
+        self._sequence = first
+        self._seen_ms = 0
+        self.made = 0
+        """Claims of this gateway."""
+
+    def earliest_ms(self, now_ms: int) -> int:
+        """Return the time at which a retained message is published now, in milliseconds since 1970: *now_ms*, or
+        later if a claim is as late as that.
+        """
+        if self._seen_ms < now_ms:
+            return now_ms
+        self._seen_ms += 1
+        return self._seen_ms
+
+    def claim(self, topic: str, stamp: EventHeader, now_ms: int) -> list[SendMessage]:
+        """Claim *topic*, whose message or clearing was published with the header *stamp*."""
+        if not self._publisher:
+            self._publisher = self._reserve_number()
+        self.made += 1
+        self._sequence += 1
+        header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
+        return self._forwarder.publish_inside(
+            Forward(header, CLAIMS_TOPIC, stamp.pack() + topic.encode(), 1, False, "")
+        )
+
+    def read(self, payload: bytes, now_ms: int) -> tuple[str, EventHeader] | None:
+        """Return the topic and the stamp of a claim of another gateway; None if it cannot be read."""
+        try:
+            stamp, topic = EventHeader.unpack(payload[: LAYOUT.size]), payload[LAYOUT.size :].decode()
+        except (HeaderInvalid, UnicodeDecodeError):
+            return None
+        if stamp.published_ms <= now_ms + LEAD_MS_MAX:
+            self._seen_ms = max(self._seen_ms, stamp.published_ms)
+        return topic, stamp
