@@ -138,6 +138,10 @@ class PromiseChecker:
             if not retained:
                 continue
             last = retained[-1]
+            for latecomer in world.last_comers if last.topic in world.cleared else ():
+                if payloads := [one.payload for one in latecomer.received if one.topic == last.topic]:
+                    where = f"{latecomer.name} at {latecomer.home.name}"
+                    yield "P2", f"{where} was to get nothing of {last.topic}, which was cleared, and got {payloads}"
             for latecomer in world.latecomers:
                 payloads = [received.payload for received in latecomer.received if received.topic == last.topic]
                 if last.payload not in payloads[-1:]:

@@ -158,9 +158,15 @@ def _settle(world: StormWorld) -> None:
 
     is_resting = world.run_until(REST_MAX, lambda: is_at_rest() and world.is_connected, SECOND)
     if is_resting:
-        world.add_latecomers(sorted({device.home.name for device in world.devices.values()})[:LATECOMERS])
+        homes = sorted({device.home.name for device in world.devices.values()})
+        world.add_latecomers(homes[:LATECOMERS])
+        world.run_for(RECALLED)
+        world.clear_elsewhere()
+        world.run_for(RECALLED)
+        world.add_last_comers(homes[-LATECOMERS:])
         world.run_for(RECALLED)
         is_resting = world.run_until(REST_MAX, is_at_rest, SECOND)
+    world.forget_clearings()
     if not is_resting:
         unsettled = [one.name for one in world.devices.values() if not one.is_settled]
         queued = {gateway.name: gateway.ledger.queued for gateway in world.gateways if gateway.ledger.queued}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from edgebridge.frontend.admin import RetainedClearError, clear_retained
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.reasons import FAILURE
@@ -149,6 +151,10 @@ class StormWorld:
         """Device and will of each line that broke while it was connected."""
         self.latecomers: list[StormParticipant] = []
         """Devices that connect after the storm, and subscribe to retained messages."""
+        self.cleared: set[str] = set()
+        """Topics that `clear_elsewhere` cleared."""
+        self.last_comers: list[StormParticipant] = []
+        """Devices that connect when all that was retained has been cleared."""
         self.is_over = False
         """Whether the faults are over, so that everything recovers."""
 
@@ -345,14 +351,37 @@ class StormWorld:
 
     def add_latecomers(self, gateways: Iterable[str]) -> None:
         """Connect a new device at each of *gateways*, which subscribes to everything that is retained."""
-        for name in gateways:
-            device = StormDevice(
-                f"late-{name}", "late", name, True, False, 20, ("kept/#",), LATE_PACE, 0, False, False, False
-            )
-            latecomer = StormParticipant(device, self.gateways[name], self.simulation.seed)
-            latecomer.is_resting = True
-            self.latecomers.append(latecomer)
-            latecomer.begin()
+        self.latecomers += [self._latecomer("late", name) for name in gateways]
+
+    def clear_elsewhere(self) -> None:
+        """Clear what each device had retained, at the next gateway of its site, which others may do as well."""
+        for device in self.devices.values():
+            if device.device.retains:
+                home = self.gateways.topology.gateway(device.home.name)
+                site = sorted({home.name, *home.neighbours})
+                where = site[(site.index(home.name) + 1) % len(site)]
+                topic = f"kept/{device.name}"
+                with suppress(RetainedClearError):  # its disk may still be full
+                    self.gateways[where].operate(partial(clear_retained, topic=topic, now=self.simulation.now))
+                    self.cleared.add(topic)
+
+    def forget_clearings(self) -> None:
+        """Leave out of what everybody received that something was cleared: only its publisher knows what is due."""
+        for one in (*self.devices.values(), *self.latecomers, *self.last_comers):
+            one.received = [received for received in one.received if received.payload]
+
+    def add_last_comers(self, gateways: Iterable[str]) -> None:
+        """As `add_latecomers`, after `clear_elsewhere`."""
+        self.last_comers += [self._latecomer("last", name) for name in gateways]
+
+    def _latecomer(self, kind: str, gateway: str) -> StormParticipant:
+        device = StormDevice(
+            f"{kind}-{gateway}", "late", gateway, True, False, 20, ("kept/#",), LATE_PACE, 0, False, False, False
+        )
+        latecomer = StormParticipant(device, self.gateways[gateway], self.simulation.seed)
+        latecomer.is_resting = True
+        latecomer.begin()
+        return latecomer
 
     def run_for(self, length: Duration) -> None:
         """Advance the time by *length*."""
