@@ -36,6 +36,7 @@ GATEWAY_NUMBER_MAX = 1_023  # the upper 10 of the 32 bits of a publisher's numbe
 SEEN_EVENTS = 8_192  # 8 s at 1,000 events a second, longer than a restarted link resends; 2 MiB with their sets
 ADVERTISED_LEVELS = 2  # of a topic: `site/line/#`; one level more would advertise every device, one less everything
 ADVERTISEMENTS_PER_CLIENT_MAX = 64  # a client with more is advertised with `#`; each goes to m-1 gateways
+IDLE_ADVERTISEMENTS_MAX = 4_096  # kept although nobody publishes under them now; XX MB, and as much at each mate
 WAITING_EVENTS_MAX = 1_000  # of one advertisement, for 1 s at most, until all clusters have answered
 COVERED_MAX = 1_024  # interests that an answer to an advertisement is made of, 0.2 s once a second; of more only topics
 COVERING_BYTES = 4_096  # of such an answer, unless the topology says otherwise: 50 filters of four ranges

@@ -86,7 +86,9 @@ class MessageOrigin(IntEnum):
     PEER = 1
     """A peer gateway, whose own log has the message already."""
     RESUMED = 2
-    """The journal: its copies waited when the run before ended, or on the disk in this one. They were counted then."""
+    """The journal: its copies waited when the run before ended, or on the disk in this one, or until other clusters had
+    said what they want. They were counted then.
+    """
     RETAINED = 3
     """The retained messages: it is a copy for a new subscription."""
     WILL = 4

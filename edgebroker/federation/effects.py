@@ -8,6 +8,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.filters.announcement import InterestDelta
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
+from edgebroker.log_schema import EventId
 from edgebroker.overlay.messages import Forward, Message
 from edgebroker.overlay.traffic_class import TrafficClass
 
@@ -36,12 +37,22 @@ class DeliverEvent:
 
 @dataclass(frozen=True, slots=True)
 class HoldEvent:
-    """Hold an event of QoS 1 or 2 for local clients in the reorder buffer. The peer's copy is acknowledged, so the
-    event must be stored durably until its `DeliverEvent`.
+    """Hold an event of QoS 1 or 2, which its sender is told that this gateway has: it must be stored durably.
+
+    An event of a peer is held in the reorder buffer until its `DeliverEvent`; an event of a local client waits for the
+    answers of other clusters until its `ReleaseEvent`.
     """
 
     forward: Forward
-    is_entry: bool
+    is_entry: bool | None
+    """As in `DeliverEvent`; None: a local client published it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseEvent:
+    """The copies of a local client's event, which was held, are on their way. It must not be stored any more."""
+
+    eid: EventId
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,7 @@ Effect: TypeAlias = (
     SendMessage
     | DeliverEvent
     | HoldEvent
+    | ReleaseEvent
     | AttachHeader
     | LookUpRetained
     | DeliverRetained

@@ -94,8 +94,10 @@ class Forwarder:
         else:
             self._duplicate_filter.is_new(header.publisher, header.sequence, count, everywhere)
 
-    def publish(self, forward: Forward, record: Advertisement) -> list[SendMessage]:
-        """Mark a local client's event as seen and return its copies. *record* advertises it."""
+    def publish(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
+        """Mark a local client's event as seen and return its copies. *record* advertises it; None: no cluster has been
+        asked.
+        """
         self.count_published(forward.header, 1)
         return self.copies_of(forward, record)
 

@@ -13,7 +13,7 @@ from edgebroker.federation.router import SEQUENCE_MODULUS, FederationRouter
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.log_schema import EventId
-from edgebroker.overlay.advertisements import Advertisement
+from edgebroker.overlay.advertisements import PublisherFlow
 from edgebroker.overlay.messages import EventSeries, Forward
 
 CACHED_ROUTES_MAX: Final = 10_000
@@ -23,7 +23,7 @@ CACHED_ROUTES_MAX: Final = 10_000
 class CachedRoute(NamedTuple):
     """The route of the events of one publisher under one topic."""
 
-    record: Advertisement
+    flow: PublisherFlow
     peers: tuple[str, ...]
     """The peers that get each of them, unchanged."""
 
@@ -50,22 +50,22 @@ class ForwardingCache:
         key = (client, topic)
         route = self._routes.get(key)
         if route is None:
-            if key in self._routes or (record := self._cacheable_record(client, topic)) is None:
+            if key in self._routes or (flow := self._cacheable_flow(client, topic)) is None:
                 return None
-            peers = self._router.forwarder.unconditional_peers(topic, record)
-            route = None if peers is None else CachedRoute(record, peers)
+            peers = self._router.forwarder.unconditional_peers(topic, flow.record)
+            route = None if peers is None else CachedRoute(flow, peers)
             if len(self._routes) >= CACHED_ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = route
-        if route is None or route.record.publisher.sequence + count_max >= SEQUENCE_MODULUS:
+        if route is None or route.flow.publisher.sequence + count_max >= SEQUENCE_MODULUS:
             return None
         return route
 
-    def _cacheable_record(self, client: str, topic: str) -> Advertisement | None:
-        """Return the advertisement of such events, if they need not wait and have the same route until `clear`."""
+    def _cacheable_flow(self, client: str, topic: str) -> PublisherFlow | None:
+        """Return the flow of such events, if they need not wait and have the same route until `clear`."""
         region = self._router.region
-        record = None if self._is_dynamic else region.advertisements.find(client, topic)
-        return None if record is None or record in region.pending else record
+        flow = None if self._is_dynamic else region.advertisements.find(client, topic)
+        return None if flow is None or flow.record in region.pending else flow
 
     def publish(
         self, route: CachedRoute, topic: str, payload: bytes, qos: int, count: int, now: Instant
@@ -73,9 +73,9 @@ class ForwardingCache:
         """Publish *count* events whose payloads are concatenated. Returns the identity of the first, and the message
         for the peers of *route*; None if it has none.
         """
-        record, router = route.record, self._router
-        record.used_at = now
-        publisher, advertise = record.publisher, record.advertise
+        flow, router = route.flow, self._router
+        flow.used_at = now
+        publisher, advertise = flow.publisher, flow.record.advertise
         sequence = publisher.sequence + 1
         publisher.sequence += count
         header = EventHeader(
@@ -93,7 +93,7 @@ class ForwardingCache:
         router.forwarder.count_published(header, count)
         if not route.peers:
             return header.eid, None
-        forward = Forward(header, topic, payload, qos, False, advertise.client)
+        forward = Forward(header, topic, payload, qos, False, publisher.client)
         return header.eid, forward if count == 1 else EventSeries(forward, count)
 
     def receive(self, peer: str, series: EventSeries) -> list[SendMessage] | None:

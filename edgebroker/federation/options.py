@@ -27,8 +27,10 @@ class FederationOptions:
     """Ask every cluster to answer an advertisement, and let events wait for the answers."""
     lease_s: int = 24 * 3600
     """How long the state that a peer announced stays valid while the link to it is down."""
-    idle_s: int = 300
-    """How long an advertisement stays valid without events."""
+    flow_s: int = 300
+    """How long the number of a publisher stays valid without events."""
+    advertised_s: int = 24 * 3600
+    """How long an advertisement, with the answers to it, stays valid without events."""
 
 
 DEFAULT_OPTIONS: Final = FederationOptions()

@@ -23,7 +23,7 @@ from edgebroker.federation.interests import ClusterInterests, covering_search
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.limits import WAITING_BYTES_MAX, WAITING_EVENTS_MAX
-from edgebroker.overlay.advertisements import Advertisement, Advertisements, advs_of
+from edgebroker.overlay.advertisements import Advertisement, Advertisements, PublisherFlow, advs_of
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.link.class_queue import EVENT_BYTES
 from edgebroker.overlay.link_state import LinkStateTable
@@ -61,7 +61,10 @@ class PendingEvents:
 
     def __init__(self) -> None:
         self._queues: dict[Advertisement, _PendingQueue] = {}
-        self._bytes = 0
+        self.count = 0
+        """The events that wait."""
+        self.bytes = 0
+        """The memory of these events."""
         self.overflows = 0
         """How often a limit was reached, so that the waiting events were sent without answers."""
 
@@ -87,8 +90,9 @@ class PendingEvents:
         """
         events = self._queues[record].events
         events.append((forward, now))
-        self._bytes += _size(forward)
-        is_full = len(events) >= WAITING_EVENTS_MAX or self._bytes > WAITING_BYTES_MAX
+        self.count += 1
+        self.bytes += _size(forward)
+        is_full = len(events) >= WAITING_EVENTS_MAX or self.bytes > WAITING_BYTES_MAX
         self.overflows += is_full
         return is_full
 
@@ -97,8 +101,11 @@ class PendingEvents:
         wait.
         """
         queue = self._queues.pop(record, None)
-        self._bytes -= 0 if queue is None else sum(_size(forward) for forward, _ in queue.events)
-        return [] if queue is None else list(queue.events)
+        if queue is None:
+            return []
+        self.count -= len(queue.events)
+        self.bytes -= sum(_size(forward) for forward, _ in queue.events)
+        return list(queue.events)
 
 
 def _size(forward: Forward) -> int:
@@ -148,20 +155,19 @@ class Region:
         """Whether some host has not confirmed the last answer."""
         return any(self.secondary.unconfirmed(host) for host in self._hosts_reached)
 
-    def advertisement_for(self, client: str, topic: str, now: Instant) -> tuple[Advertisement, list[SendMessage]]:
-        """Return the advertisement under which *client* publishes to *topic*, created if there is none, and its
-        messages.
+    def open_flow(self, client: str, topic: str, now: Instant) -> tuple[PublisherFlow, list[SendMessage]]:
+        """Open the flow in which *client* publishes to *topic*, which has none, and return it; and the messages to
+        mates if there is no such advertisement yet.
         """
-        record = self.advertisements.find(client, topic)
-        if record is not None:
-            record.used_at = now
-            return record, []
-        record = self.advertisements.open(client, topic, now)
+        flow, is_new = self.advertisements.open(client, topic, now)
+        if not is_new:
+            return flow, []
+        record = flow.record
         if self._interests.is_wanted(record.advertise.topic_filter):
             record.targets |= 1 << self._cluster
         if self._unanswered(record):
             self.pending.begin(record, now)
-        return record, self._send_to_mates(record.advertise)
+        return flow, self._send_to_mates(record.advertise)
 
     def end(self, records: Collection[Advertisement]) -> list[SendMessage]:
         """End *records*; returns the messages to mates."""

@@ -13,7 +13,8 @@ keep these rules:
 - **Events.** Call `publish` for every publication of a local client, wills included, before or after it is delivered to
   local clients. `DeliverEvent` is an event from elsewhere for local clients; it may match none, because gateways on the
   path get it too. `is_late`: a later event of the publisher was delivered before; a client that wants only the latest
-  value can ignore it. `HoldEvent` is an event that is delivered later; after a crash it must be given to `resume`.
+  value can ignore it. `HoldEvent` is an event that is delivered, or leaves, later; after a crash it must be given to
+  `resume`.
 - **Retained messages.** A retained message is stored at the gateway of its publisher, with the header of
   `AttachHeader`, and at each gateway whose `DeliverEvent` has `is_entry`. After `subscribed`, retained messages for a
   new subscription are looked up locally and queried elsewhere with `query_retained`: replies arrive as
@@ -37,7 +38,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 from edgebroker.federation.dead_peer_relay import DEAD_AFTER, FIRST_CONTACT_TIMEOUT
-from edgebroker.federation.effects import AttachHeader, DeliverEvent, Effect, HoldEvent, SendMessage
+from edgebroker.federation.effects import AttachHeader, DeliverEvent, Effect, HoldEvent, ReleaseEvent, SendMessage
 from edgebroker.federation.forwarding import Forwarder, aged, forward_of
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
@@ -48,7 +49,7 @@ from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
 from edgebroker.interest import Interest
 from edgebroker.node.timers import Timers
-from edgebroker.overlay.advertisements import Advertisement
+from edgebroker.overlay.advertisements import Advertisement, PublisherFlow
 from edgebroker.overlay.congestion import LinkStatus, QueueSample
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import (
@@ -137,9 +138,17 @@ class FederationRouter:
             self.timers.set(("dead", peer), now + FIRST_CONTACT_TIMEOUT)
             self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
 
-    def resume(self, held: Iterable[tuple[Forward, bool]]) -> list[Effect]:
-        """Deliver the events that an earlier run held in the reorder buffer, each with its `is_entry`."""
-        return [DeliverEvent(*each, False, True) for each in sorted(held, key=lambda each: each[0].header.eid)]
+    def resume(self, held: Iterable[tuple[Forward, bool | None]]) -> list[Effect]:
+        """Deliver the events that an earlier run held, each with its `is_entry`. Those of local clients are sent to
+        every cluster, because none has answered this run.
+        """
+        effects: list[Effect] = []
+        for forward, is_entry in sorted(held, key=lambda each: each[0].header.eid):
+            if is_entry is None:
+                effects += [*self.forwarder.publish(forward, None), ReleaseEvent(forward.header.eid)]
+            else:
+                effects.append(DeliverEvent(forward, is_entry, False, True))
+        return effects
 
     def release_held(self, now: Instant) -> list[Effect]:
         """Release all events at once from the reorder buffer and from waiting for answers."""
@@ -187,9 +196,8 @@ class FederationRouter:
 
     def advertise(self, client: str, topic: str, now: Instant) -> list[Effect]:
         """Advertise that *client* has events under *topic*."""
-        _, effects = self.region.advertisement_for(client, topic, now)
-        self._set_timers(now)
-        return [*effects]
+        _, sends = self._flow_for(client, topic, now)
+        return [*sends]
 
     def publish(
         self,
@@ -201,18 +209,16 @@ class FederationRouter:
     ) -> list[Effect]:
         """Publish an event of a local client.
 
-        properties: the encoded MQTT properties, for the front ends of other gateways. may_wait: the event may wait in
-        memory for the answers of clusters; if False, it is sent at once to every cluster that has not answered, because
-        waiting events are lost in a crash. old: the header of the retained message that it replaces.
+        properties: the encoded MQTT properties, for the front ends of other gateways. may_wait: there is room for the
+        event to wait for the answers of clusters; if False, it is sent at once to every cluster that has not answered,
+        and so are those that wait already. old: the header of the retained message that it replaces.
         """
         topic = publication.topic
         if is_reserved(topic):
             return []
-        record, sends = self.region.advertisement_for(publication.publisher, topic, now)
+        flow, sends = self._flow_for(publication.publisher, topic, now)
         effects: list[Effect] = [*sends]
-        if sends or record in self.region.pending:
-            self._set_timers(now)
-        publisher = record.publisher
+        record, publisher = flow.record, flow.publisher
         publisher.sequence = publisher.sequence % (SEQUENCE_MODULUS - 1) + 1
         eid, ms = (publisher.number, publisher.sequence), self._unix_ms(now)
         if publication.retain:
@@ -228,13 +234,28 @@ class FederationRouter:
             effects.append(AttachHeader(header))
         if record not in self.region.pending:
             return [*effects, *self.forwarder.publish(forward, record)]
+        if publication.qos and may_wait:
+            effects.append(HoldEvent(forward, None))
         if self.region.pending.add(record, forward, now) or not may_wait:
             effects += self._release([record], now)
         return effects
 
+    def _flow_for(self, client: str, topic: str, now: Instant) -> tuple[PublisherFlow, list[SendMessage]]:
+        """Return the flow in which *client* publishes to *topic* now, opened if there is none, and the messages that
+        advertise it.
+        """
+        flow = self.region.advertisements.find(client, topic)
+        if flow is not None:
+            flow.used_at = now
+            return flow, []
+        opened = self.region.open_flow(client, topic, now)
+        self._set_timers(now)
+        return opened
+
     def next_peers(self, publication: Publication) -> set[str]:
         """Return the peers to which copies of *publication* would be sent now."""
-        record = self.region.advertisements.find(publication.publisher, publication.topic)
+        flow = self.region.advertisements.find(publication.publisher, publication.topic)
+        record = None if flow is None else flow.record
         header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
         forward = forward_of(publication, header, b"", publication.accepted_at)
         return {send.peer for send in self.forwarder.copies_of(forward, record)}
@@ -391,12 +412,17 @@ class FederationRouter:
         for record in records:
             for forward, since in self.region.pending.end(record):
                 effects += self.forwarder.publish(aged(forward, since, now), record)
+                if forward.qos:
+                    effects.append(ReleaseEvent(forward.header.eid))
         return effects
 
     def _end_idle(self, now: Instant) -> list[Effect]:
-        """End the advertisements that have had no events for `idle_s`."""
-        since = now - self._options.idle_s * SECOND
-        return [*self.region.end(self.region.advertisements.idle(since, self._keeps_retained))]
+        """End the flows that have had no events for `flow_s`, and the advertisements without any for `advertised_s`."""
+        advertisements, options = self.region.advertisements, self._options
+        advertisements.end_flows(now - options.flow_s * SECOND)
+        return [
+            *self.region.end(advertisements.expired(now - options.advertised_s * SECOND, now, self._keeps_retained))
+        ]
 
     def _expire_lease(self, peer: str, now: Instant) -> list[Effect]:
         """Remove the state of *peer*, whose link has been down for `lease_s`."""
@@ -424,7 +450,8 @@ class FederationRouter:
         if pause is not None:
             is_used = self.gossip.relay.is_active or region.deputies
             self.timers.move("compare", now + pause if is_used else None)
-        self.timers.move("idle", self.timers.deadline_of("idle", now + MINUTE) if len(region.advertisements) else None)
+        flows_due = min(self.timers.deadline_of("idle", NEVER), now + MINUTE)
+        self.timers.move("idle", region.advertisements.next_due(flows_due, self._options.advertised_s * SECOND))
 
     def _unix_ms(self, now: Instant) -> int:
         return now // MILLISECOND + self.unix_offset_ms

@@ -1,7 +1,11 @@
-"""The advertisements of a gateway's own publishers: the topics of each, and the clusters that want them [SCOT, SRT].
+"""The advertisements of a gateway: the topic prefixes under which its clients publish, and the clusters that want such
+events [SCOT, SRT].
 
-MQTT has no advertisements, so a client is advertised when it first publishes under a topic prefix. A cluster that has
-not answered yet counts as a target: a bit may be set early, never late.
+MQTT has no advertisements, so the gateway advertises a topic prefix when a client first publishes under it. All clients
+of the gateway share the advertisement; each has a flow under it, which ends after some minutes without events. The
+advertisement lasts much longer, so that a device that sends every few minutes, or one with a new client identifier,
+finds the answers of the other clusters there. A cluster that has not answered yet counts as a target: a bit may be set
+early, never late.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from dataclasses import field
 from typing import Protocol
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.instants import Instant
+from edgebroker.instants import Duration, Instant
 from edgebroker.interest import Interest
-from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX
+from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX, IDLE_ADVERTISEMENTS_MAX
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import Advertise, ClusterBits
 from edgebroker.overlay.topicindex import TopicIndex
@@ -36,10 +40,20 @@ class CoveringTest(Protocol):
 class LocalPublisher:
     """A local client that publishes. `sequence`: that of its last event."""
 
+    client: str
     number: int
     sequence: int
-    records: dict[str, Advertisement] = field(default_factory=dict)
-    """Topic filter -> advertisement."""
+    flows: dict[str, PublisherFlow] = field(default_factory=dict)
+    """Topic filter of an advertisement -> the client's events under it."""
+
+
+@dataclass(slots=True, eq=False)
+class PublisherFlow:
+    """The events of one client under one advertisement. `used_at`: when it published the last one."""
+
+    publisher: LocalPublisher
+    record: Advertisement
+    used_at: Instant
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +61,12 @@ class Advertisement:
     """The state of one advertisement. The bit of the host cluster itself is set in `targets` too."""
 
     advertise: Advertise
-    publisher: LocalPublisher
     unanswered: int
     """The clusters that have not answered whether they want such events."""
-    used_at: Instant
+    flows: int = 0
+    """The clients that publish under it."""
+    idle_since: Instant = 0
+    """When the last event was published under it, while it has no flows."""
     targets: int = 0
     """The clusters that want such events: the CIV in the advertisement context."""
     covering: dict[int, CoveringTest] = field(default_factory=dict)
@@ -107,6 +123,8 @@ class Advertisements:
         self._wants_answers = wants_answers
         self._publishers: dict[str, LocalPublisher] = {}
         self._records: dict[int, Advertisement] = {}
+        self._by_filter: dict[str, Advertisement] = {}
+        self._idle: dict[int, Advertisement] = {}  # those without flows, in the order in which they became idle
         self._index: TopicIndex[Advertisement] = TopicIndex()
         self._used: set[int] = set()  # numbers of present publishers and advertisements
 
@@ -120,44 +138,63 @@ class Advertisements:
         """Return the record of *adv*, None if there is none."""
         return self._records.get(adv)
 
-    def find(self, client: str, topic: str) -> Advertisement | None:
-        """Return the record under which *client* publishes to *topic*; None: it must be advertised first."""
+    def find(self, client: str, topic: str) -> PublisherFlow | None:
+        """Return the flow in which *client* publishes to *topic*; None: it must be opened first."""
         publisher = self._publishers.get(client)
         if publisher is None:
             return None
-        records = publisher.records
-        found = records.get(prefix_of(topic))
+        flows = publisher.flows
+        found = flows.get(prefix_of(topic))
         if found is None and topic.startswith("$"):
-            found = records.get(_tree_of(topic))
-        return found or records.get(_widest(topic, publisher))
+            found = flows.get(_tree_of(topic))
+        return found or flows.get(_widest(topic, publisher))
 
-    def open(self, client: str, topic: str, now: Instant) -> Advertisement:
-        """Create an advertisement of *client* for *topic*, for which `find` returned None."""
+    def open(self, client: str, topic: str, now: Instant) -> tuple[PublisherFlow, bool]:
+        """Open the flow of *client* for *topic*, for which `find` returned None; return it, and whether its
+        advertisement is new.
+        """
         publisher = self._publishers.get(client)
         if publisher is None:
-            publisher = self._publishers[client] = LocalPublisher(self.reserve_number(), self._ids.before_first)
-        has_many = len(publisher.records) >= ADVERTISEMENTS_PER_CLIENT_MAX
+            publisher = self._publishers[client] = LocalPublisher(client, self.reserve_number(), self._ids.before_first)
+        has_many = len(publisher.flows) >= ADVERTISEMENTS_PER_CLIENT_MAX
         text = _widest(topic, publisher) if has_many else prefix_of(topic)
-        topic_filter = TopicFilter.parse(text)
-        adv = self.reserve_number()
-        advertise = Advertise(
-            adv, publisher.number, client, topic_filter, self._cluster, self._lease_s, self._wants_answers
-        )
-        record = Advertisement(advertise, publisher, self._others if self._wants_answers else 0, now)
-        publisher.records[text] = self._records[advertise.adv] = record
-        self._index.add(topic_filter, record)
-        return record
+        record = self._by_filter.get(text)
+        is_new = record is None
+        if record is None:
+            adv, topic_filter = self.reserve_number(), TopicFilter.parse(text)
+            advertise = Advertise(adv, 0, "", topic_filter, self._cluster, self._lease_s, self._wants_answers)
+            record = Advertisement(advertise, self._others if self._wants_answers else 0)
+            self._records[adv] = self._by_filter[text] = record
+            self._index.add(topic_filter, record)
+        record.flows += 1
+        self._idle.pop(record.advertise.adv, None)
+        flow = publisher.flows[text] = PublisherFlow(publisher, record, now)
+        return flow, is_new
 
     def close(self, record: Advertisement) -> None:
-        """End an advertisement; a publisher without any gets a new number when it publishes again."""
-        client, topic_filter = record.advertise.client, record.advertise.topic_filter
-        del self._records[record.advertise.adv]
-        self._used.discard(record.advertise.adv)
+        """End an advertisement without flows."""
+        adv, topic_filter = record.advertise.adv, record.advertise.topic_filter
+        del self._records[adv], self._by_filter[topic_filter.text]
+        self._idle.pop(adv, None)
+        self._used.discard(adv)
         self._index.discard(topic_filter, record)
-        del record.publisher.records[topic_filter.text]
-        if not record.publisher.records:
-            del self._publishers[client]
-            self._used.discard(record.publisher.number)
+
+    def end_flows(self, since: Instant) -> None:
+        """End the flows without an event since *since*; a client without any gets a new number when it publishes
+        again.
+        """
+        for client, publisher in [*self._publishers.items()]:
+            for text, flow in [*publisher.flows.items()]:
+                if flow.used_at < since:
+                    del publisher.flows[text]
+                    record = flow.record
+                    record.flows -= 1
+                    record.idle_since = max(record.idle_since, flow.used_at)
+                    if not record.flows:
+                        self._idle[record.advertise.adv] = record
+            if not publisher.flows:
+                del self._publishers[client]
+                self._used.discard(publisher.number)
 
     def reserve_number(self) -> int:
         """Return an unused number, which is used from now on.
@@ -193,10 +230,30 @@ class Advertisements:
                 answered.append(record)
         return answered
 
-    def idle(self, since: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Advertisement]:
-        """Return the records without a publication since *since*, except those that *is_needed* for another reason."""
-        quiet = (record for record in self._records.values() if record.used_at < since)
-        return [record for record in quiet if not is_needed(record.advertise.topic_filter)]
+    def expired(self, since: Instant, now: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Advertisement]:
+        """Return the advertisements to end: those without an event since *since*, and the ones that have been idle
+        longest if more than IDLE_ADVERTISEMENTS_MAX are; but none that *is_needed* for another reason.
+        """
+        expired = []
+        excess = len(self._idle) - IDLE_ADVERTISEMENTS_MAX
+        for adv, record in [*self._idle.items()]:
+            if record.idle_since >= since and excess <= 0:
+                break
+            excess -= 1
+            if is_needed(record.advertise.topic_filter):
+                record.idle_since = now
+                self._idle[adv] = self._idle.pop(adv)  # to be looked at again after the others
+            else:
+                expired.append(record)
+        return expired
+
+    def next_due(self, flows_due: Instant, kept: Duration) -> Instant | None:
+        """Return when to look for what has ended: at *flows_due* while there are flows, else when the first idle
+        advertisement has had no events for *kept*; None without advertisements.
+        """
+        if self._publishers:
+            return flows_due
+        return next((record.idle_since + kept + 1 for record in self._idle.values()), None)
 
 
 def prefix_of(topic: str) -> str:
@@ -220,6 +277,6 @@ def _widest(topic: str, publisher: LocalPublisher) -> str:
     `#` matches no topic that begins with `$`, so each such tree has one of its own; beyond twice the usual number of
     advertisements events of further such trees stay at this gateway.
     """
-    if not topic.startswith("$") or len(publisher.records) > 2 * ADVERTISEMENTS_PER_CLIENT_MAX:
+    if not topic.startswith("$") or len(publisher.flows) > 2 * ADVERTISEMENTS_PER_CLIENT_MAX:
         return MULTI_LEVEL
     return _tree_of(topic)

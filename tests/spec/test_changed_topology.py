@@ -151,4 +151,4 @@ def test_what_waits_for_a_peer_that_is_away_waits_on(seed: int) -> None:
         growing.gateways[name].change_topology(sites(3))
     growing.wait(MINUTE)
     assert sum(one.waiting for one in growing.gateways) == before
-    assert gateway.ledger.published == growing.sent
+    assert gateway.ledger.published == growing.sent + 1, "the first one waited for answers, and left as another"

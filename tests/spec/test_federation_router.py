@@ -10,8 +10,13 @@ from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.filters import Filter
 from edgebroker.header import HOSTED_MAX
-from edgebroker.instants import MILLISECOND, MINUTE, SECOND
-from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
+from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND
+from edgebroker.limits import (
+    ADVERTISEMENTS_PER_CLIENT_MAX,
+    IDLE_ADVERTISEMENTS_MAX,
+    WAITING_BYTES_MAX,
+    WAITING_EVENTS_MAX,
+)
 from edgebroker.overlay.messages import Advertise, ClusterBits, ClusterBitsAck, Forward, Restate
 
 from ..support.routers import came, federation, kinds
@@ -144,16 +149,16 @@ def test_so_many_events_wait_and_no_more() -> None:
     assert made.peers["a.1"].region.pending.overflows == 1
 
 
-def test_so_many_bytes_wait_of_all_publishers_and_no_more() -> None:
+def test_so_many_bytes_wait_under_all_advertisements_and_no_more() -> None:
     made = federation("a", 2)
     made.lossy_links.add(("a.1", "a.0"))
     payload = bytes(WAITING_BYTES_MAX // 4)
     for number in range(3):
-        made.publish("a.1", f"P{number}", "t/x", payload)
+        made.publish("a.1", f"P{number}", f"t/{number}", payload)
     assert "Forward" not in kinds(made)
-    made.publish("a.1", "P3", "t/x", payload)
+    made.publish("a.1", "P3", "t/3", payload)
     assert kinds(made)["Forward"] == 1, "that of the publisher with whom it became too much"
-    made.publish("a.1", "P4", "t/x", b"small")
+    made.publish("a.1", "P4", "t/4", b"small")
     assert "Forward" not in kinds(made)
     made.advance(SECOND)
     assert kinds(made)["Forward"] == 4
@@ -166,12 +171,17 @@ def test_numbers_that_come_again_are_not_given_while_somebody_has_them() -> None
     before = numbers.allocated
     made.publish("a.0", "old", "t/x")
     made.settle()
+    (record,) = made.peers["a.0"].region.advertisements
+    flow = made.peers["a.0"].region.advertisements.find("old", "t/x")
+    assert flow is not None
+    assert flow.record is record
     used = numbers.allocated - before
     numbers.allocated += HOSTED_MAX - used  # so many questions and publishers later
     made.publish("a.0", "new", "u/x")
     made.settle()
-    records = list(made.peers["a.0"].region.advertisements)
-    given = [number for each in records for number in (each.advertise.adv, each.publisher.number)]
+    later = made.peers["a.0"].region.advertisements.find("new", "u/x")
+    assert later is not None
+    given = [number for each in (flow, later) for number in (each.record.advertise.adv, each.publisher.number)]
     assert len(set(given)) == 4
     made.subscribe("a.1", 1, "#")
     made.settle()
@@ -192,20 +202,99 @@ def test_a_client_with_many_prefixes_is_advertised_for_everything() -> None:
     assert advertised[-1] == "#"
 
 
-def test_an_advertisement_without_events_ends() -> None:
+def test_an_advertisement_without_events_for_a_day_ends() -> None:
     made = federation("a", 2)
     made.publish("a.0", "P", "t/x")
     made.settle()
     kinds(made)
-    made.advance(4 * MINUTE)
+    made.advance(20 * HOUR)
     made.publish("a.0", "P", "t/x")
-    made.advance(4 * MINUTE)
-    assert "Unadvertise" not in kinds(made)
-    made.advance(3 * MINUTE)
-    assert kinds(made)["Unadvertise"] == 1
+    made.advance(24 * HOUR)
+    assert kinds(made) == {}
+    made.advance(2 * MINUTE)
+    assert kinds(made) == {"Unadvertise": 1}
     assert made.peers["a.1"].region.secondary.of("a.0") == ()
     assert len(made.peers["a.0"].region.advertisements) == 0
     assert made.peers["a.0"].timers.next_due() is None, "a gateway at rest has no timers"
+
+
+def test_all_clients_of_a_gateway_share_an_advertisement() -> None:
+    made = federation()
+    made.publish("a.1", "P", "t/x")
+    made.settle()
+    assert kinds(made) == {"Advertise": 2, "ClusterBits": 2, "ClusterBitsAck": 2}
+    for number in range(100):  # each client with another identifier, and six minutes later
+        made.advance(6 * MINUTE)
+        made.publish("a.1", f"one-shot-{number}", "t/x/y")
+    made.settle()
+    assert kinds(made) == {}, "the answers to the first one are there"
+    made.subscribe("c.0", 1, "t/x/y")
+    made.settle()
+    made.publish("a.1", "another", "t/x/y")
+    made.settle()
+    assert came(made) == ["a.0", "b.0", "c.0"]
+
+
+def test_a_gateway_that_nobody_publishes_at_wakes_up_only_to_end_its_advertisements() -> None:
+    made = federation("a", 2)
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    made.advance(7 * MINUTE)
+    due = made.peers["a.0"].timers.next_due()
+    assert due is not None
+    assert due > made.now + 23 * HOUR
+    made.publish("a.0", "P", "t/x")
+    due = made.peers["a.0"].timers.next_due()
+    assert due is not None
+    assert due <= made.now + MINUTE, "the flow is looked at before the advertisement"
+
+
+def test_so_many_advertisements_are_kept_without_clients() -> None:
+    made = federation("a", 2)
+    retained = "p/0/#"
+    made.peers["a.0"]._keeps_retained = lambda topic_filter: topic_filter.text == retained
+    for number in range(IDLE_ADVERTISEMENTS_MAX + 10):
+        made.publish("a.0", f"P{number}", f"p/{number}/x")
+    made.settle()
+    made.advance(7 * MINUTE)
+    left = {record.advertise.topic_filter.text for record in made.peers["a.0"].region.advertisements}
+    assert len(left) == IDLE_ADVERTISEMENTS_MAX + 1, "those without a client for longest ended"
+    assert retained in left, "others would not know where to ask for what is retained"
+    assert len(made.peers["a.1"].region.secondary.of("a.0")) == len(left)
+
+
+# -- events that wait, durably ----------------------------------------------------------------------------------------
+
+
+def test_an_event_of_qos_1_that_waits_outlives_its_gateway() -> None:
+    made = federation()
+    made.subscribe("c.0", 1, "t/#")
+    made.settle()
+    for payload in (b"1", b"2"):
+        made.publish("a.1", "P", "t/x", payload)
+    assert kinds(made)["Forward"] == 0, "no cluster has answered"
+    made.restart("a.1")
+    made.settle()
+    assert [handed.forward.payload for handed in made.local_deliveries if handed.gateway == "c.0"] == [b"1", b"2"]
+    assert made.reorder_buffers["a.1"] == {}, "nothing is said a third time"
+
+
+def test_an_event_that_nobody_wants_is_not_stored_any_more_once_all_have_answered() -> None:
+    made = federation()
+    made.publish("a.1", "P", "t/x")
+    assert len(made.reorder_buffers["a.1"]) == 1
+    made.settle()
+    assert made.reorder_buffers["a.1"] == {}
+    assert kinds(made)["Forward"] == 0
+
+
+def test_an_event_for_which_there_is_no_room_to_wait_takes_those_before_it_along() -> None:
+    made = federation("a", 2)
+    made.publish("a.1", "P", "t/x", b"1")
+    made.publish("a.1", "P", "t/x", b"2", may_wait=False)
+    sent = [message.payload for _, _, message in made.sent if isinstance(message, Forward)]
+    assert sent == [b"1", b"2"]
+    assert made.reorder_buffers["a.1"] == {}
 
 
 def test_topics_that_begin_with_a_dollar_stay_at_home() -> None:

@@ -51,9 +51,9 @@ def unsubscribe(made: Federation, subscriber: str) -> None:
 def targets(made: Federation) -> dict[str, str]:
     found = {}
     for publisher, gateway in PUBLISHERS.items():
-        record = made.peers[gateway].region.advertisements.find(publisher, f"{publisher}/x")
-        assert record is not None
-        found[publisher] = format_civ(record.targets, 3)
+        flow = made.peers[gateway].region.advertisements.find(publisher, f"{publisher}/x")
+        assert flow is not None
+        found[publisher] = format_civ(flow.record.targets, 3)
     return found
 
 

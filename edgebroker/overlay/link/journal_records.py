@@ -48,10 +48,10 @@ class LinkRecordKind(IntEnum):
     """[peer, number]: numbers up to this may have been used, in any class."""
     HELD = 0x28
     """[entered the cluster here, stored clock at which it expires or null, message]: an event waits in the reorder
-    buffer.
+    buffer. The first is null for an event of a local client that waits for the answers of other clusters.
     """
     DELIVERED = 0x29
-    """[publisher, sequence]: that event was delivered."""
+    """[publisher, sequence]: that event was delivered, or left."""
     INTERESTS = 0x2A
     """[neighbour, new interests, withdrawn interests]"""
     PAGED = 0x2B
@@ -112,13 +112,13 @@ def reserved_record(peer: str, number: int) -> bytes:
     return _record(LinkRecordKind.RESERVED, [peer, number])
 
 
-def held_record(event: Forward, is_entry: bool, expires_at: int | None) -> bytes:
-    """Return the record of *event*, which waits in the reorder buffer."""
+def held_record(event: Forward, is_entry: bool | None, expires_at: int | None) -> bytes:
+    """Return the record of *event*, which is held."""
     return _record(LinkRecordKind.HELD, [is_entry, expires_at, alone(event, TrafficClass.LIVE)])
 
 
 def delivered_record(eid: tuple[int, int]) -> bytes:
-    """Return the record that the held event *eid* was delivered."""
+    """Return the record that the held event *eid* was delivered, or left."""
     return _record(LinkRecordKind.DELIVERED, [*eid])
 
 
@@ -192,8 +192,8 @@ class StoredLinks:
         """Numbers that it and earlier runs may have allocated to publishers and queries."""
         self.stamps: dict[str, EventHeader] = {}
         """Topic -> header of its retained message."""
-        self.held: dict[tuple[int, int], tuple[Forward, bool, int | None]] = {}
-        """Identity -> an event in the reorder buffer, as in `held_record`."""
+        self.held: dict[tuple[int, int], tuple[Forward, bool | None, int | None]] = {}
+        """Identity -> a held event, as in `held_record`."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> the interests that it announced."""
         self.last_page = 0
@@ -320,7 +320,7 @@ class StoredLinks:
         link = self._link(peer)
         link.reserved = max(link.reserved, upto)
 
-    def _held(self, is_entry: bool, expires_at: int | None, item: bytes) -> None:
+    def _held(self, is_entry: bool | None, expires_at: int | None, item: bytes) -> None:
         event, _ = read_alone(item)
         if not isinstance(event, Forward):
             raise FrameBroken("what waits to be handed on is an event")
@@ -378,7 +378,11 @@ _KINDS: Final[dict[int, _KindSpec]] = dict(
         _spec(LinkRecordKind.RUN, StoredLinks._run, (int, int)),
         _spec(LinkRecordKind.HEADER, StoredLinks._header, (str, bytes)),
         _spec(LinkRecordKind.RESERVED, StoredLinks._reserved, (str, int)),
-        _spec(LinkRecordKind.HELD, StoredLinks._held, (bool, int, bytes), (bool, _NONE, bytes)),
+        _spec(
+            LinkRecordKind.HELD,
+            StoredLinks._held,
+            *((is_entry, at, bytes) for is_entry in (bool, _NONE) for at in (int, _NONE)),
+        ),
         _spec(LinkRecordKind.DELIVERED, StoredLinks._delivered, (int, int)),
         _spec(LinkRecordKind.INTERESTS, StoredLinks._interests, (str, list, list)),
         _spec(

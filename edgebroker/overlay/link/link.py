@@ -502,6 +502,11 @@ class LinkTable:
                 return True
         return False
 
+    def waiting_room(self) -> tuple[int, int]:
+        """Return the events, and their bytes, that find room in every outbox although they are accepted before."""
+        rooms = [link.outbox.waiting_room() for link in self._links.values()]
+        return min([messages for messages, _ in rooms], default=0), min([octets for _, octets in rooms], default=0)
+
     def accept(self, now: Instant, certified: str | None = None) -> LinkConnection:
         """Return the connection for an incoming socket; *certified* is the name in the peer's certificate, if it sent
         one.

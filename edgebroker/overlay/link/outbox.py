@@ -228,6 +228,12 @@ class LinkOutbox:
         messages, octets = self._use()
         return messages < most - most // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
 
+    def waiting_room(self) -> tuple[int, int]:
+        """Return how many events of local clients, and how many bytes of them, may wait before they are given to this
+        outbox, so that they find room then: half of what is reserved.
+        """
+        return self._messages_max // 32, self._bounds.bytes // 32
+
     def update_backpressure(self) -> None:
         """End backpressure if the outbox has room again."""
         messages, size = self._use()

@@ -17,6 +17,7 @@ from edgebroker.federation.effects import (
     Effect,
     HoldEvent,
     LookUpRetained,
+    ReleaseEvent,
     SendMessage,
 )
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
@@ -61,8 +62,8 @@ class Federation:
         self.sent: list[tuple[str, str, Message]] = []
         """All messages: from, to, message."""
         self.local_deliveries: list[LocalDelivery] = []
-        self.reorder_buffers: dict[str, dict[tuple[int, int], tuple[Forward, bool]]] = {}
-        """Events that wait at each gateway for others that they may have overtaken."""
+        self.reorder_buffers: dict[str, dict[tuple[int, int], tuple[Forward, bool | None]]] = {}
+        """Events that wait at each gateway for others that they may have overtaken, or for answers."""
         self.retained: dict[str, dict[str, Forward]] = {}
         """Retained messages of each gateway, by topic."""
         self.retained_replies: list[tuple[str, int, Forward]] = []
@@ -153,9 +154,7 @@ class Federation:
         expiry_s: int | None = None,
         may_wait: bool = True,
     ) -> None:
-        """Publish as a local client. *may_wait*: the event may wait for interests; a gateway that stops loses
-        it then.
-        """
+        """Publish as a local client. *may_wait*: there is room for the event to wait for answers."""
         expires_at = None if expiry_s is None else self.now + expiry_s * SECOND
         publication = Publication(client, topic, payload, 1, retain, self.now, expires_at=expires_at)
         effects = self.peers[gateway].publish(publication, self.now, may_wait=may_wait)
@@ -214,6 +213,8 @@ class Federation:
                     self.retained_replies.append((gateway, number, forward))
                 case HoldEvent(forward, is_entry):
                     self.reorder_buffers.setdefault(gateway, {})[forward.header.eid] = (forward, is_entry)
+                case ReleaseEvent(eid):
+                    self.reorder_buffers.get(gateway, {}).pop(eid, None)
                 case AttachHeader():
                     pass
 

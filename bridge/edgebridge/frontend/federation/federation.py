@@ -43,6 +43,7 @@ from edgebroker.federation.effects import (
     HoldEvent,
     LookUpRetained,
     RedialPeer,
+    ReleaseEvent,
     SendMessage,
     StoreInterests,
 )
@@ -50,6 +51,7 @@ from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.retained_claims import CLAIMS_TOPIC
 from edgebroker.federation.router import FederationRouter
+from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Instant
 from edgebroker.log_schema import MessageOrigin
 from edgebroker.node.node import Node
@@ -135,6 +137,7 @@ class FederationMember:
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset)
+        self._waiting_room = self.links.waiting_room()
         self.backpressure = PeerBackpressure(self.links, self.peers)
         self.congestion = CongestionSampler(self.links, self.peers) if ways.is_dynamic else None
         """What dynamic routing goes by; None: routing is static."""
@@ -337,17 +340,31 @@ class FederationMember:
             return route.accept(publication, ledger, now)
         old = self.retained.stamp(publication.topic) if publication.retain else None
         before = self.peers.interests.tree.pattern_work
-        effects = self.peers.publish(publication, now, encode_other_properties(publication), not publication.qos, old)
+        may_wait = not publication.qos or self._can_wait(publication.held_bytes())
+        effects = self.peers.publish(publication, now, encode_other_properties(publication), may_wait, old)
         self._node.routes.work += self.peers.interests.tree.pattern_work - before
         for effect in effects:
             if isinstance(effect, AttachHeader):
                 self.retained.published(effect.header, publication, now)
-        event = self.peers.last_event_id
-        peers = self.perform(effects, now, event)
+        event, session_journal = self.peers.last_event_id, self._journal
+        is_alone = not (session_journal.is_in_qos2 or session_journal.is_in_transaction)
+        if is_alone and any(isinstance(effect, ReleaseEvent) for effect in effects):
+            session_journal.begin_transaction()  # other events, which waited, leave too: with their copies, or not yet
+            peers = self.perform(effects, now, event)
+            session_journal.commit_transaction(now)
+        else:
+            peers = self.perform(effects, now, event)
         copies = route.accept(publication, ledger, now, len(peers), event)
         for peer in peers:
             self.peer_copies.open_copy(peer, event, publication, now)
         return copies
+
+    def _can_wait(self, size: int) -> bool:
+        """Return whether an event of *size* bytes, which its publisher is told that we have, may wait for answers: all
+        that wait must find room in every outbox later.
+        """
+        pending, (messages, octets) = self.peers.region.pending, self._waiting_room
+        return pending.count < messages and pending.bytes + size <= octets
 
     # -- peers ----------------------------------------------------------------------------------------------------
 
@@ -364,7 +381,7 @@ class FederationMember:
             case LinkDown(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
-                self.perform(self.peers.link_down(peer, now), now)
+                self._perform_atomically(self.peers.link_down(peer, now), now)
             case LinkRefusal():
                 self.link_events.append(event)
             case DeliveryEvent(peer, events):
@@ -422,7 +439,9 @@ class FederationMember:
                     events.setdefault(forward.header.eid, _FederationEvent(forward)).local_delivery = effect
                 case HoldEvent():
                     self.reorder_store.add(effect, now)
-                    is_held = True
+                    is_held = is_held or effect.is_entry is not None
+                case ReleaseEvent(eid):
+                    self.reorder_store.remove(eid, now)
                 case StoreInterests():
                     self.interest_store.update(effect, now)
                 case RedialPeer(peer):
@@ -457,6 +476,8 @@ class FederationMember:
             self._delivery.deliver_promised(publication, copies, now)
             session_journal.is_in_qos2 = False
         elif event.peers:
+            if host_of(forward.header.publisher) == self.peers.gateway.number:  # it waited: the books have it already
+                publication.origin = MessageOrigin.RESUMED
             publication.number = ledger.accept(
                 now,
                 forward.client,
@@ -466,7 +487,7 @@ class FederationMember:
                 len(forward.payload),
                 len(event.peers),
                 event=forward.header.eid,
-                origin=MessageOrigin.PEER,
+                origin=publication.origin,
             )
         for peer in event.peers:
             self.peer_copies.open_copy(peer, forward.header.eid, publication, now)

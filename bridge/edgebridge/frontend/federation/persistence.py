@@ -1,10 +1,10 @@
 """The journal of a federation: reordered events, interests of neighbours, reserved identifiers, received events.
 
-An event that waits for others (`ReorderStore`) was acknowledged to its peer, so it must outlive the run. The
-interests of a neighbour that is down (`NeighbourInterestStore`) decide what its sessions are owed meanwhile. No two
-runs give out the same identifier (`IdReservation`). A message that a peer sent is handled in one transaction with the
-record of its receipt (`PeerInbox`); an unexpected error costs that message alone, and is counted and told to the
-operator.
+An event that waits for others, or for the answers of other clusters (`ReorderStore`), was acknowledged to its sender,
+so it must outlive the run. The interests of a neighbour that is down (`NeighbourInterestStore`) decide what its
+sessions are owed meanwhile. No two runs give out the same identifier (`IdReservation`). A message that a peer sent is
+handled in one transaction with the record of its receipt (`PeerInbox`); an unexpected error costs that message alone,
+and is counted and told to the operator.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReorderStore:
     """Those of one gateway."""
 
     def __init__(
-        self, session_journal: SessionJournal, stored: Mapping[EventId, tuple[Forward, bool, int | None]]
+        self, session_journal: SessionJournal, stored: Mapping[EventId, tuple[Forward, bool | None, int | None]]
     ) -> None:
         """*stored*: what an earlier run left."""
         self._journal = session_journal
@@ -56,12 +56,14 @@ class ReorderStore:
         self._journal.append(held_record(forward, hold.is_entry, at), True, now)
 
     def remove(self, eid: EventId, now: Instant) -> None:
-        """An event is handed on, and what it leads to is appended next to this."""
+        """An event is handed on, or leaves, and what it leads to is appended next to this."""
         if self._events.pop(eid, None) is not None:
             self._journal.append(delivered_record(eid), False, now)
 
-    def recovered(self, now: Instant) -> list[tuple[Forward, bool]]:
-        """What an earlier run left: each event, and whether it entered the cluster here."""
+    def recovered(self, now: Instant) -> list[tuple[Forward, bool | None]]:
+        """Return what an earlier run left: each event, and whether it entered the cluster here; None for an event of a
+        local client.
+        """
         return [(self._aged(forward, at, now), is_entry) for forward, is_entry, at in self._events.values()]
 
     def records(self) -> Iterator[bytes]:
