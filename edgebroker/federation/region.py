@@ -297,8 +297,8 @@ class Region:
         self._hosts_reached.pop(host, None)
 
     def _unanswered(self, record: Advertisement) -> int:
-        """Return the clusters that have not answered, of those whose mate is connected."""
-        return record.unanswered & civ_of(self._up.values())
+        """Return the clusters that have not answered, of those whose mate is connected or has a deputy."""
+        return record.unanswered & civ_of((*self._up.values(), *self.deputies))
 
     def _answers(self, answers: Iterable[tuple[str, ClusterBits]]) -> list[SendMessage]:
         return [send for host, bits in answers if host in self._hosts_reached for send in self._send(host, bits)]

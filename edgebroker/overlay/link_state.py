@@ -35,6 +35,7 @@ class LinkStateTable:
         self._up: set[int] = set()
         self._lost: set[int] = set()
         self._suspect: set[int] = set()
+        self._alive: set[int] = set()  # peers that reported that their connection with this gateway is closed
         self._latest: dict[int, LinkStateUpdate] = {}
         self._last = boot << RUN_BITS
         self._next_hops: dict[int, int] | None = None  # gateway -> first peer on the path to it, the nearest first
@@ -60,6 +61,7 @@ class LinkStateTable:
         number = self._numbers[peer]
         self._up.add(number)
         self._suspect.discard(number)
+        self._alive.discard(number)
         self._next_hops = None
         if number not in self._lost:
             return None
@@ -72,10 +74,14 @@ class LinkStateTable:
         self._next_hops = None
 
     def declare_lost(self, peer: str) -> LinkStateUpdate:
-        """Record that the connection with *peer* stays closed. Returns the report to flood."""
+        """Record that the connection with *peer* stays closed. Returns the report to flood.
+
+        The peer may be dead, unless it has reported the same since.
+        """
         number = self._numbers[peer]
         self._lost.add(number)
-        self._suspect.add(number)
+        if number not in self._alive:
+            self._suspect.add(number)
         self._next_hops = None
         return self._statement()
 
@@ -108,6 +114,11 @@ class LinkStateTable:
         if update.gateway not in self._names or (known is not None and known.number >= update.number):
             return []
         self._latest[update.gateway] = update
+        if self._number in update.peers:
+            self._alive.add(update.gateway)
+            self._suspect.discard(update.gateway)
+        else:
+            self._alive.discard(update.gateway)
         self._next_hops = None
         return [update]
 

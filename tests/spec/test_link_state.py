@@ -47,6 +47,23 @@ def test_a_peer_that_is_lost_is_doubted_until_it_is_heard_of() -> None:
     assert made.next_hop("c.0") == "b.0"
 
 
+def test_a_peer_that_reports_the_lost_connection_itself_is_alive() -> None:
+    for is_reported_first in (False, True):
+        made = reach()
+        made.peer_down("b.0")
+        if is_reported_first:
+            made.receive(LinkStateUpdate(B0, 1, (A0,)))
+        made.declare_lost("b.0")
+        if not is_reported_first:
+            assert not made.is_reachable("b.0")
+            made.receive(LinkStateUpdate(B0, 1, (A0,)))
+        assert made.is_reachable("b.0"), "over b.1"
+        made.peer_up("b.0")
+        made.peer_down("b.0")
+        made.declare_lost("b.0")
+        assert not made.is_reachable("b.0"), "its report was about the time before"
+
+
 def test_one_end_is_enough_and_the_last_word_counts() -> None:
     made = reach()
     cut = LinkStateUpdate(C0, 5, (B0,))
