@@ -39,7 +39,6 @@ class Forwarder:
         self._names = {one.number: one.name for one in topology.gateways}
         self._neighbours = frozenset(gateway.neighbours)
         self._clusters = {peer: cluster for cluster, peers in gateway.across.items() for peer in peers.values()}
-        self._across = {cluster: tuple(peers.values()) for cluster, peers in gateway.across.items()}
         self._interests = gossip.interests
         self._relay = gossip.relay
         self._link_state = gossip.link_state
@@ -47,6 +46,7 @@ class Forwarder:
         self._diameter = topology.factor.diameter
         home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
         across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
+        self._across = {cluster: tuple(dict.fromkeys(peers)) for cluster, peers in across.items()}
         self._selector = RouteSelector(gateway.neighbours, across, status, is_dynamic)
         self._sticky: dict[int, str] = {}  # advertisement -> the peer chosen in this window
         self._window = 0
@@ -161,14 +161,25 @@ class Forwarder:
         if not self._may_relay:
             return self._route(forward, targets, pending)
         plain, relayed = self._relay.split(targets)
-        entries = self._entries(pending)
-        sends = self._route(forward, plain, pending & ~civ_of(entries))
+        away = self._unreachable(pending)
+        entries = self._entries(pending & ~away)
+        sends = self._route(forward, plain, pending & ~away & ~civ_of(entries))
+        if away:  # no other gateway could do more about them, so their copies wait here and cross no other uplink
+            copies = [RoutedCopy(self._across[cluster][0]) for cluster in clusters_of(away)]
+            sends += self._copies(forward, RoutingDecision(copies, RoutingCase.STUCK, None))
+            self.cases[RoutingCase.STUCK] += 1
         relayed += [(entry, False) for entry in entries.values()]
         if relayed:
             copy = self._marked(forward)
             for destination, is_alone in relayed:
                 sends += self._relay.relay(destination, copy, TrafficClass.LIVE, is_alone)
         return sends
+
+    def _unreachable(self, pending: int) -> int:
+        """Return those clusters of *pending* to none of whose gateways any path of open connections leads."""
+        if not pending or not self._link_state.has_lost:
+            return 0
+        return pending & ~self._link_state.connected_clusters()
 
     def _entries(self, pending: int) -> dict[int, str]:
         """Return an entry gateway for each cluster of *pending* whose peers of this gateway are all dead.

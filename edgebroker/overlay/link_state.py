@@ -40,6 +40,7 @@ class LinkStateTable:
         self._last = boot << RUN_BITS
         self._next_hops: dict[int, int] | None = None  # gateway -> first peer on the path to it, the nearest first
         self._static_next_hops: dict[int, int] | None = None
+        self._connected_clusters: int | None = None
 
     def name_of(self, number: int) -> str | None:
         """Return the name of gateway *number*; None if there is none."""
@@ -152,6 +153,18 @@ class LinkStateTable:
             self._static_next_hops = self._search(is_whole=True)
         return self._names[self._static_next_hops[self._numbers[gateway]]]
 
+    def connected_clusters(self) -> int:
+        """Return the vector of the clusters to some gateway of which a path of open connections leads, over suspects
+        only at its end: a suspect may be alive.
+        """
+        paths = self._paths()
+        if self._connected_clusters is None:
+            civ = 0
+            for number in paths:
+                civ |= 1 << self._clusters[number]
+            self._connected_clusters = civ
+        return self._connected_clusters
+
     def nearest(self, cluster: int) -> str | None:
         """Return the reachable gateway of *cluster* over the fewest hops; None if there is none."""
         for number in self._paths():
@@ -167,6 +180,7 @@ class LinkStateTable:
     def _paths(self) -> dict[int, int]:
         if self._next_hops is None:
             self._next_hops = self._search(is_whole=False)
+            self._connected_clusters = None
         return self._next_hops
 
     def _search(self, is_whole: bool) -> dict[int, int]:

@@ -1,0 +1,111 @@
+"""A site that no gateway can reach: what its readers are owed waits at the publisher's gateway, and crosses no uplink."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgebridge.frontend.federation import link_setup
+from edgebridge.wire.dialect import V5
+from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.overlay.link.options import LinkOptions
+from edgebroker.overlay.link.outbox import OutboxBounds
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
+
+ROOM = 64
+
+
+class SiteAway:
+    """Three sites; a reader at the third keeps its session, and its site is away."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str, is_near_reader: bool, room: int = ROOM) -> None:
+        usual = link_setup.link_options
+
+        def narrow(topology: Topology, name: str, peer: str) -> LinkOptions:
+            return replace(usual(topology, name, peer), bounds=OutboxBounds(messages=room))
+
+        monkeypatch.setattr(link_setup, "link_options", narrow)
+        self.simulation = Simulation(11)
+        topology = Topology.product(Scot(Factor.parse(path), 3))
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways.wait_for_links()
+        self.away = [gateway for gateway in self.gateways if gateway.name.endswith(".2")]
+        self.publishers = [
+            Participant(f"publisher-{name}", self.gateways[name], V5, True, 20, FAIR) for name in ("a.0", "a.1")
+        ]
+        self.reader = Participant("reader", self.gateways["a.2"], V5, True, 20, FAIR)
+        self.near_reader = Participant("near", self.gateways["a.1"], V5, True, 20, FAIR)
+        for one in (*self.publishers, self.reader, self.near_reader):
+            one.connect()
+        self.wait(SECOND)
+        self.reader.subscribe("t", 1)
+        if is_near_reader:
+            self.near_reader.subscribe("t", 1)
+        self.wait(SECOND)
+        self.publish(1)
+        self.wait(SECOND)
+
+    def wait(self, length: int) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def publish(self, times: int, topic: str = "t") -> None:
+        for _ in range(times):
+            for publisher in self.publishers:
+                publisher.publish(topic, b"%s %d" % (publisher.name.encode(), len(publisher.published)), 1)
+            self.wait(100 * MILLISECOND)
+
+    def go_away(self) -> None:
+        for gateway in self.away:
+            gateway.power_off()
+        self.wait(20 * SECOND)
+
+    def come_back(self) -> None:
+        for gateway in self.away:
+            gateway.power_on()
+        self.wait(90 * SECOND)
+        self.reader.connect()
+        self.wait(30 * SECOND)
+
+    def waiting(self) -> dict[str, int]:
+        """What waits at each gateway for the site that is away."""
+        return {
+            gateway.name: sum(len(link.outbox.backlog) for link in gateway.overlay.links if link.peer.endswith(".2"))
+            for gateway in self.gateways
+            if gateway not in self.away
+        }
+
+
+@pytest.mark.parametrize("is_near_reader", [False, True], ids=["nobody-else", "reader-on-the-way"])
+@pytest.mark.parametrize("path", ["a", "a-b"])
+def test_nothing_acknowledged_is_lost_and_the_rest_is_refused(
+    monkeypatch: pytest.MonkeyPatch, path: str, is_near_reader: bool
+) -> None:
+    world = SiteAway(monkeypatch, path, is_near_reader)
+    world.go_away()
+    world.publish(100)
+    for publisher in world.publishers:
+        assert 0 < len(publisher.refused) < 100 - ROOM * 3 // 4, "its own gateway has room for that many"
+    world.come_back()
+    acknowledged = {payload for one in world.publishers for payload in one.acknowledged}
+    assert acknowledged - {heard.payload for heard in world.reader.received} == set()
+    assert not [cause.name for one in world.gateways for cause in one.ledger.dropped if cause.name == "QUEUE_FULL"]
+
+
+@pytest.mark.parametrize("is_near_reader", [False, True], ids=["nobody-else", "reader-on-the-way"])
+def test_what_nobody_can_reach_stays_at_home(monkeypatch: pytest.MonkeyPatch, is_near_reader: bool) -> None:
+    world = SiteAway(monkeypatch, "a", is_near_reader)
+    world.publishers.pop()
+    world.go_away()
+    before = world.waiting()
+    world.publish(20)
+    world.wait(SECOND)
+    waiting = world.waiting()
+    assert waiting["a.0"] - before["a.0"] == 20
+    assert waiting["a.1"] == before["a.1"], "another site keeps it"
