@@ -8,11 +8,16 @@ the gateway floods that it has room again, and applies only while that gateway i
 
 Each gateway next to a dead one queues the events from its own side of the cluster. So an event is refused only if it
 would be queued at a gateway without room.
+
+An outbox for a gateway of another cluster holds the events of its own clients, and those that go around a congested or
+failed iLink. For these its gateway floods that the iLink is full, and gateways refuse an event that they would send to
+that cluster on a detour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from edgebroker.interest import Interest
 from edgebroker.limits import BACKPRESSURE_INTERESTS_MAX
@@ -24,7 +29,8 @@ from edgebroker.predicate import Attributes
 from edgebroker.topics import TopicFilter
 
 LinkEnds = tuple[int, int]
-"""The numbers of a gateway and of its neighbour."""
+"""The numbers of a gateway and of its neighbour, or its peer in another cluster."""
+ANYTHING: Final = (Interest(TopicFilter.parse("#"), ()),)
 
 
 class BackpressureTable:
@@ -39,12 +45,13 @@ class BackpressureTable:
         self._latest: dict[LinkEnds, Backpressure] = {}
         self._index: TopicIndex[tuple[LinkEnds, Interest]] = TopicIndex()
         self._sides: dict[LinkEnds, frozenset[str]] = {}  # active backpressure -> the gateways on the sender's side
+        self._full_uplinks: dict[LinkEnds, int] = {}  # active backpressure of an iLink -> the cluster behind it
         self._changes: dict[tuple[str, str], bool] = {}
 
     @property
     def is_active(self) -> bool:
         """Whether an event may have to be refused because of another gateway."""
-        return bool(self._sides)
+        return bool(self._sides or self._full_uplinks)
 
     def active(self) -> list[tuple[str, str]]:
         """Return the active backpressure as (gateway, neighbour) pairs."""
@@ -66,14 +73,14 @@ class BackpressureTable:
         """
         self._last += 1
         number = self._link_state.number_of(neighbour)
-        update = Backpressure(self._gateway.number, self._last, number, tuple(interests[:BACKPRESSURE_INTERESTS_MAX]))
+        update = Backpressure(self._gateway.number, self._last, number, _summary(interests))
         self._store(self._gateway.name, neighbour, update)
         return update
 
     def receive(self, update: Backpressure) -> list[Backpressure]:
         """Handle a flooded *update*. Returns the messages to flood in turn; none if it was known."""
         gateway, neighbour = self._link_state.name_of(update.gateway), self._link_state.name_of(update.neighbour)
-        if gateway is None or neighbour not in self._topology.gateway(gateway).neighbours:
+        if gateway is None or neighbour is None or neighbour not in self._topology.gateway(gateway).peers():
             return []
         ends = update.gateway, update.neighbour
         known = self._latest.get(ends)
@@ -83,6 +90,11 @@ class BackpressureTable:
             self._last = max(self._last, update.number)
             return [self.announce(neighbour, () if known is None else known.interests)]
         self._store(gateway, neighbour, update)
+        if neighbour not in self._topology.gateway(gateway).neighbours:
+            self._full_uplinks.pop(ends, None)
+            if update.interests:
+                self._full_uplinks[ends] = self._topology.gateway(neighbour).cluster
+            return [update]
         for interest in () if known is None else dict.fromkeys(known.interests[:BACKPRESSURE_INTERESTS_MAX]):
             self._index.discard(interest.topic_filter, (ends, interest))
         for interest in update.interests[:BACKPRESSURE_INTERESTS_MAX]:
@@ -110,6 +122,14 @@ class BackpressureTable:
         for (_, neighbour), interest in matching:
             if interest.accepts(topic, values):
                 return self._link_state.name_of(neighbour) or ""
+        return ""
+
+    def full_uplink(self, clusters: int) -> str:
+        """Return a peer in one of *clusters* for which too much waits at another gateway; empty if there is none."""
+        for (gateway, peer), cluster in self._full_uplinks.items():
+            name = self._link_state.name_of(gateway)
+            if clusters >> cluster & 1 and name is not None and self._link_state.is_reachable(name):
+                return self._link_state.name_of(peer) or ""
         return ""
 
     def _store(self, gateway: str, neighbour: str, update: Backpressure) -> None:
@@ -142,3 +162,10 @@ class BackpressureTable:
             neighbours = self._topology.gateway(each).neighbours
             side += [one for one in neighbours if one != neighbour and one not in side]
         return frozenset(side)
+
+
+def _summary(interests: Sequence[Interest]) -> tuple[Interest, ...]:
+    """Return *interests*, or fewer that cover them: their topics alone, or all topics."""
+    if len(interests) > BACKPRESSURE_INTERESTS_MAX:
+        interests = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in interests))
+    return tuple(interests) if len(interests) <= BACKPRESSURE_INTERESTS_MAX else ANYTHING

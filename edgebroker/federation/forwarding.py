@@ -106,11 +106,15 @@ class Forwarder:
         self.count_published(forward.header, 1)
         return self._route_all(forward, self._interests.targets(self._interests.resolution(forward.topic), {}, None), 0)
 
-    def copies_of(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
-        """Return the copies of a local client's event. *record*: None if it is not advertised yet."""
+    def copies_of(self, forward: Forward, record: Advertisement | None, is_known: bool = False) -> list[SendMessage]:
+        """Return the copies of a local client's event. *record*: None if it is not advertised yet. *is_known*: only
+        those for clusters that have answered that they want it.
+        """
         resolution = self._interests.resolution(forward.topic)
         wanted = resolution.wanted if resolution.contents else frozenset()
         pending = self._others if record is None else record.pending(self._cluster)
+        if is_known:
+            pending = 0 if record is None else pending & ~record.unanswered
         is_precise = record is not None and pending and record.covering
         if record is not None and is_precise:
             wanted |= record.wanted

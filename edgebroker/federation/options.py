@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.overlay.link.outbox import OutboxFull
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxOptions:
+    """How much may wait for a peer, and what becomes of more."""
+
+    bytes_max: int | None = None
+    """None: as much as the disk has room for, at least 64 MiB."""
+    messages_max: int | None = None
+    """None: `OutboxBounds.messages`."""
+    policy: OutboxFull = OutboxFull.REFUSE
+
+
+DEFAULT_OUTBOX: Final = OutboxOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,9 @@ class FederationOptions:
     """How long the number of a publisher stays valid without events."""
     advertised_s: int = 24 * 3600
     """How long an advertisement, with the answers to it, stays valid without events."""
+    outbox: OutboxOptions = DEFAULT_OUTBOX
+    outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
+    """Peer -> its options where they are others."""
 
 
 DEFAULT_OPTIONS: Final = FederationOptions()

@@ -260,6 +260,25 @@ class FederationRouter:
         forward = forward_of(publication, header, b"", publication.accepted_at)
         return {send.peer for send in self.forwarder.copies_of(forward, record)}
 
+    def wanted_copies(self, publication: Publication) -> list[SendMessage]:
+        """Return the copies of *publication* that would leave now for gateways that are known to want it.
+
+        A cluster that has not answered yet, perhaps because it is away, may want it or not.
+        """
+        record = self.region.advertisements.find(publication.publisher, publication.topic)
+        header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
+        forward = forward_of(publication, header, b"", publication.accepted_at)
+        return self.forwarder.copies_of(forward, record, is_known=True)
+
+    def clusters_around(self, send: SendMessage) -> int:
+        """Return the vector of the other clusters to which *send*, an event, is on a detour."""
+        own = 1 << self.gateway.cluster
+        message = send.message
+        if isinstance(message, Relay):
+            name = self.gossip.link_state.name_of(message.destination)
+            return 0 if name is None else (1 << self.gossip.link_state.cluster_of(message.destination)) & ~own
+        return message.header.civ & ~own if isinstance(message, Forward) else 0
+
     def query_retained(
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
     ) -> list[Effect]:

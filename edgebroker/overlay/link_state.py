@@ -50,6 +50,10 @@ class LinkStateTable:
         """Return the number of *gateway*."""
         return self._numbers[gateway]
 
+    def cluster_of(self, number: int) -> int:
+        """Return the cluster of gateway *number*."""
+        return self._clusters[number]
+
     @property
     def number(self) -> int:
         """The number of this gateway."""

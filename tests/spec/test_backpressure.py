@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgebroker.federation.backpressure import BackpressureTable
+from edgebroker.federation.backpressure import ANYTHING, BackpressureTable
 from edgebroker.filters.filter import Filter
 from edgebroker.interest import Interest
 from edgebroker.overlay.link.codec.frames import FrameReader, Item, NumberedMessage
-from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox, LinkSender
+from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.link_state import LinkStateTable
 from edgebroker.overlay.messages import Backpressure, LinkStateUpdate, Unadvertise
 from edgebroker.overlay.scot import Scot
@@ -98,10 +99,33 @@ def test_a_run_takes_back_what_an_earlier_one_said() -> None:
     assert table.announce("c.0", [WARM]).number == (5 << 32) + 3
 
 
+def test_an_uplink_is_full_for_those_who_would_take_it_for_a_detour() -> None:
+    table, reach = table_of("a.0")
+    said = statement("b.0", 1, "b.1", *ANYTHING)
+    assert table.receive(said) == [said]
+    assert table.is_active
+    assert (table.full_uplink(0b10), table.full_uplink(0b01)) == ("b.1", "")
+    assert refusing(table, "t/x") == "", "events for that cluster have a way of their own"
+    reach.peer_down("b.0")
+    reach.declare_lost("b.0")
+    assert table.full_uplink(0b10) == ""
+    assert table.receive(statement("b.0", 2, "b.1"))
+    assert not table.is_active
+
+
+def test_too_many_interests_are_told_as_fewer_that_cover_them() -> None:
+    table, _ = table_of("b.0")
+    same = [Interest(TopicFilter.parse("t"), Filter.parse(f"v > {number}").predicates[0]) for number in range(300)]
+    assert table.announce("c.0", same).interests == (Interest(TopicFilter.parse("t"), ()),)
+    others = [Interest(TopicFilter.parse(f"t/{number}"), ()) for number in range(300)]
+    assert table.announce("c.0", others).interests == ANYTHING
+    assert table.announce("c.0", same[:256]).interests == tuple(same[:256])
+
+
 def test_nonsense_is_not_believed() -> None:
     table, _ = table_of("a.0")
     assert table.receive(Backpressure(1_000, 1, 0, (ALL,))) == []
-    assert table.receive(statement("b.0", 1, "b.1", ALL)) == [], "they are no neighbours"
+    assert table.receive(statement("b.0", 1, "c.1", ALL)) == [], "they are no peers"
     assert not table.is_active
     assert table.receive(statement("b.0", 1, "c.0", ALL, ALL)), "one of them is enough"
     assert table.receive(statement("b.0", 2, "c.0"))

@@ -14,7 +14,7 @@ from edgebroker.overlay.link.events import DropEvent, LinkDown, LinkRefusal, Lin
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING
 from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, LinkOptions
-from edgebroker.overlay.link.outbox import OutboxBounds
+from edgebroker.overlay.link.outbox import OutboxBounds, OutboxFull
 from edgebroker.overlay.messages import Forward, Unadvertise
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgelab.simworld.linked import WALL, LinkedGateway
@@ -136,11 +136,14 @@ def test_what_is_in_the_queue_when_the_connection_ends_is_counted() -> None:
     assert pair.link.outbox.dropped == {Cause.CONNECTION_LOST: 6}
 
 
-def test_the_outbox_is_bounded_and_says_what_it_drops() -> None:
-    pair = LinkPair(LinkOptions(bounds=OutboxBounds(messages=3)))
-    assert [pair.publish() for _ in range(5)] == [Cause.NONE] * 3 + [Cause.QUEUE_FULL] * 2
+@pytest.mark.parametrize(("policy", "room"), [(OutboxFull.REFUSE, 6), (OutboxFull.DROP_NEWEST, 3)])
+def test_the_outbox_is_bounded_and_says_what_it_drops(policy: OutboxFull, room: int) -> None:
+    """Whatever comes to an outbox that refuses was acknowledged elsewhere, so it has as much room again."""
+    pair = LinkPair(LinkOptions(bounds=OutboxBounds(messages=3, policy=policy)))
+    assert [pair.publish() for _ in range(8)] == [Cause.NONE] * room + [Cause.QUEUE_FULL] * (8 - room)
+    assert pair.link.outbox.has_room(1) == (policy is OutboxFull.DROP_NEWEST)
     pair.start().run(MINUTE)
-    assert pair.b.kept == [(1, 1), (1, 2), (1, 3)]
+    assert pair.b.kept == [(1, number + 1) for number in range(room)]
 
 
 def test_what_waited_too_long_expires() -> None:

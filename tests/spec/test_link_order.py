@@ -8,7 +8,8 @@ import pytest
 
 from edgebroker.header import EventHeader
 from edgebroker.log_schema import Cause, Fate
-from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox, LinkSender, OutboxBounds
+from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox, OutboxBounds
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Forward
 from edgebroker.overlay.traffic_class import TrafficClass
 

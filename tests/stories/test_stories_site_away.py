@@ -1,4 +1,4 @@
-"""A site that no gateway can reach: what its readers are owed waits at the publisher's gateway, and crosses no uplink."""
+"""A site that no gateway can reach: what its readers are owed waits where it was published, and crosses no uplink."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from edgebridge.frontend.federation import link_setup
-from edgebridge.wire.dialect import V5
+from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.overlay.link.options import LinkOptions
 from edgebroker.overlay.link.outbox import OutboxBounds
@@ -17,6 +17,7 @@ from edgebroker.overlay.topology.topology import Topology
 from edgelab.simworld.broker import FAIR
 from edgelab.simworld.gateways import SimulatedGateways
 from edgelab.simworld.participant import Participant
+from edgelab.simworld.roads import RoadConditions
 from edgelab.simworld.simulation import Simulation
 
 ROOM = 64
@@ -109,3 +110,44 @@ def test_what_nobody_can_reach_stays_at_home(monkeypatch: pytest.MonkeyPatch, is
     waiting = world.waiting()
     assert waiting["a.0"] - before["a.0"] == 20
     assert waiting["a.1"] == before["a.1"], "another site keeps it"
+
+
+@pytest.mark.parametrize("dialect", [V5, V311], ids=["5", "3.1.1"])
+def test_local_readers_are_served_while_an_outbox_is_full(monkeypatch: pytest.MonkeyPatch, dialect: Dialect) -> None:
+    """The site that is away was never asked for such messages, so nobody knows that it wants them."""
+    world = SiteAway(monkeypatch, "a", False)
+    world.go_away()
+    world.publish(100)
+    newcomer = Participant("newcomer", world.gateways["a.0"], dialect, True, 20, FAIR)
+    local = Participant("local", world.gateways["a.0"], V5, True, 20, FAIR)
+    for one in (newcomer, local):
+        one.connect()
+    world.wait(SECOND)
+    local.subscribe("new/#", 1)
+    world.wait(SECOND)
+    for number in range(10):
+        newcomer.publish(f"new/{number}/x", b"%d" % number, 1)
+        world.wait(SECOND)
+    assert newcomer.client.is_connected
+    assert not newcomer.refused
+    assert [heard.payload for heard in local.received] == [b"%d" % number for number in range(10)]
+
+
+def test_a_way_around_without_room_refuses_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The direct uplink of one gateway is cut, and that of the gateway on the way around is far too thin."""
+    world = SiteAway(monkeypatch, "a", False)
+    world.publishers.pop()
+    world.gateways.road("a.0", "a.2").cut()
+    thin = world.gateways.road("a.1", "a.2")
+    thin.conditions = RoadConditions(bytes_per_s=30, buffer_bytes=256)
+    world.wait(5 * SECOND)
+    world.publish(200)
+    [publisher] = world.publishers
+    assert len(publisher.refused) > 50
+    thin.conditions = RoadConditions()
+    world.gateways.road("a.0", "a.2").mend()
+    world.wait(90 * SECOND)
+    assert set(publisher.acknowledged) - {heard.payload for heard in world.reader.received} == set()
+    publisher.publish("t", b"room", 1)
+    world.wait(SECOND)
+    assert b"room" in publisher.acknowledged, "there is room again"

@@ -164,6 +164,7 @@ class ClassQueue:
     __slots__ = (
         "acked_upto",
         "bytes",
+        "disk_bytes",
         "entered",
         "left",
         "next_number",
@@ -195,6 +196,8 @@ class ClassQueue:
         self.tail_bytes = 0
         self.bytes = 0
         """The memory of all entries, waiting and unacknowledged, and what those in pages hold."""
+        self.disk_bytes = 0
+        """The part of `bytes` that is on the disk alone."""
         self.paged = 0
         """Messages in pages."""
 
@@ -378,6 +381,7 @@ class ClassQueue:
         self.pages.append(page)
         self.paged += page.count
         self.bytes += page.bytes
+        self.disk_bytes += page.bytes
         self.entered += page.count
 
     def page_written(self, page: LinkPage) -> None:
@@ -385,10 +389,12 @@ class ClassQueue:
         page.entries = None
         self.bytes += page.held_bytes - page.bytes
         page.bytes = page.held_bytes
+        self.disk_bytes += page.bytes
 
     def page_in(self, entries: list[QueuedMessage]) -> None:
         """Let *entries*, those of the first page, wait in memory instead of it."""
         page = self.pages.popleft()
+        self.disk_bytes -= page.bytes if page.entries is None else 0
         page.entries = entries
         merged = _merged(page)
         self.waiting.extend(merged)
@@ -401,6 +407,7 @@ class ClassQueue:
         at = self.pages.index(page)
         self._keep_in_front([entry for _, entry in page.others], at)
         del self.pages[at]
+        self.disk_bytes -= page.bytes if page.entries is None else 0
         self.left += page.count
         self._removed(page)
 

@@ -47,9 +47,10 @@ from edgebroker.overlay.link.handshake import GatewayIdentity, Hello, HelloRefus
 from edgebroker.overlay.link.heartbeat import ASSURANCE, LinkHeartbeat
 from edgebroker.overlay.link.journal_records import StoredLink, spent_record
 from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOptions
-from edgebroker.overlay.link.outbox import LinkOutbox, LinkSender, LinkStorage
+from edgebroker.overlay.link.outbox import LinkOutbox, LinkStorage
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 

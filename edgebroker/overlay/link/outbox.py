@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from enum import StrEnum
 from typing import Final, Protocol
 
 from edgebroker.dataclasses import dataclass
@@ -41,9 +41,8 @@ from edgebroker.overlay.link.class_queue import (
     events_of,
     messages_in,
 )
-from edgebroker.overlay.link.codec.events import AloneWriter, FlowWriter
-from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
-from edgebroker.overlay.link.codec.messages import alone, body
+from edgebroker.overlay.link.codec.events import AloneWriter
+from edgebroker.overlay.link.codec.messages import alone
 from edgebroker.overlay.link.journal_records import (
     StoredLink,
     entry_record,
@@ -52,8 +51,8 @@ from edgebroker.overlay.link.journal_records import (
     settled_record,
     unpaged_record,
 )
-from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay
-from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
+from edgebroker.overlay.messages import EventSeries, Forward, Message
+from edgebroker.overlay.traffic_class import TrafficClass
 
 SERIES_BYTES: Final = 4 * KIB
 """The payload bytes of a series in one item: an item's overhead is small for this size, and a frame of 15 KiB grows
@@ -69,6 +68,15 @@ class LinkStorage(Protocol):
         ...
 
 
+class OutboxFull(StrEnum):
+    """What becomes of an event for a peer whose outbox is full."""
+
+    REFUSE = "refuse"
+    """Its publisher is refused, here or at another gateway."""
+    DROP_NEWEST = "drop-newest"
+    """The copy for that peer is dropped; the publisher is acknowledged, and other readers get the event."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxBounds:
     """The limits of one link's outbox."""
@@ -79,6 +87,11 @@ class OutboxBounds:
     """The same without a journal: three hours of 10 messages a second."""
     bytes: int = QUEUE_BYTES_MAX
     """The memory of these events, and the topics and payloads of those that are on the disk alone."""
+    is_by_disk: bool = False
+    """Whether `LinkOutbox.bytes_max` grows beyond `bytes` with what is free on the disk."""
+    memory_bytes: int = QUEUE_BYTES_MAX
+    """The memory of these events; reached while they cannot be moved to the disk as fast as they arrive."""
+    policy: OutboxFull = OutboxFull.REFUSE
     live_bytes: int = 1 * MIB
     """The memory of messages waiting in LIVE. Beyond it numbered events go to the BACKLOG, others are dropped."""
     bare_bytes: int = 1 * MIB
@@ -122,6 +135,8 @@ class LinkOutbox:
         """Whether a CONTROL message was dropped: the connection must end, and routing state must be compared."""
         self.has_backpressure = False
         """Whether seven eighths are used, until `update_backpressure` finds less than three quarters."""
+        self.bytes_max = bounds.bytes
+        """The events that local clients may add, in bytes: `OutboxBounds.bytes`, or more if the disk has room."""
         self.drops: list[DroppedMessages] = []
         """Dropped messages since `Link.take_events`."""
         self.delivered: list[Message] = []
@@ -130,6 +145,8 @@ class LinkOutbox:
         """Cause -> total number of dropped messages."""
         self._bounds = bounds
         self._messages_max = min(bounds.messages, bounds.memory_messages) if storage is None else bounds.messages
+        # Events of other gateways were acknowledged to their publishers, so with a disk they have as much room again.
+        self._used_max = 2 if storage is not None and bounds.policy is OutboxFull.REFUSE else 1
         self._storage = storage
         self._alone = AloneWriter()
         self._backlog_flows = BacklogFlows()
@@ -219,14 +236,22 @@ class LinkOutbox:
         self.queues[service].push(entry)
         return Cause.NONE
 
+    def grow(self, size: int) -> None:
+        """Let *size* bytes be the limit if it is the disk that sets it, and they are more than is always allowed."""
+        if self._bounds.is_by_disk:
+            self.bytes_max = max(self._bounds.bytes, size)
+
     def has_room(self, size: int) -> bool:
         """Return whether to accept a local client's event of *size* bytes, which can be refused.
 
         The last sixteenth is reserved for events of other gateways, which have been acknowledged to their publishers.
         """
-        most, bounds = self._messages_max, self._bounds
-        messages, octets = self._use()
-        return messages < most - most // 16 and octets + size <= bounds.bytes - bounds.bytes // 16
+        return self._used(size) <= 15 / 16 or not self.refuses
+
+    @property
+    def refuses(self) -> bool:
+        """Whether publishers are refused when it is full."""
+        return self._bounds.policy is OutboxFull.REFUSE
 
     def waiting_room(self) -> tuple[int, int]:
         """Return how many events of local clients, and how many bytes of them, may wait before they are given to this
@@ -236,25 +261,34 @@ class LinkOutbox:
 
     def update_backpressure(self) -> None:
         """End backpressure if the outbox has room again."""
-        messages, size = self._use()
-        self.has_backpressure = 4 * messages >= 3 * self._messages_max or 4 * size >= 3 * self._bounds.bytes
+        self.has_backpressure = self._used(0) >= 3 / 4
 
     def _is_full(self, more: int) -> bool:
         """Return whether *more* bytes would exceed the limits; begins backpressure if it is nearly so."""
-        messages, size = self._use()
-        size += more
-        if not self.has_backpressure and (8 * messages >= 7 * self._messages_max or 8 * size >= 7 * self._bounds.bytes):
+        used = self._used(more)
+        if used >= 7 / 8:
             self.has_backpressure = True
-        return messages >= self._messages_max or size > self._bounds.bytes
+        return used > self._used_max
 
-    def _use(self) -> tuple[int, int]:  # events, waiting and unacknowledged, and their bytes
+    def _used(self, more: int) -> float:
+        """Return the share of the outbox that is used with one more event of *more* bytes; 0 for the size of 0."""
+        messages, size, memory = self.use
+        return max(
+            (messages + (more > 0)) / self._messages_max,
+            (size + more) / self.bytes_max,
+            (memory + more) / self._bounds.memory_bytes,
+        )
+
+    @property
+    def use(self) -> tuple[int, int, int]:
+        """The events, waiting and unacknowledged, their bytes, and those of them that are in memory."""
         messages = size = 0
         for queue in self._events:
             messages += len(queue.waiting) + len(queue.unacked)
             size += queue.bytes
         if self.backlog.pages:
             messages += self.backlog.paged + len(self.backlog.tail)
-        return messages, size
+        return messages, size, size - self.backlog.disk_bytes
 
     def _push(self, entry: QueuedMessage, service: TrafficClass) -> None:
         queue = self.queues[service]
@@ -531,161 +565,3 @@ class LinkOutbox:
         waiting, upto = self.backlog.waiting, self.backlog.acked_upto
         if waiting and 0 < waiting[0].number <= upto:
             self.acked(TrafficClass.BACKLOG, upto)
-
-
-FRAME_BYTES: Final = 15 * KIB
-"""A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
-TURN_BYTES: Final = 512
-"""The bytes that a class sends before another one's turn: by weight, LOGS get as many of every 12 KiB."""
-
-
-class LinkSender:
-    """The sending side of one connection, with the flows, numbers and parts that the peer knows."""
-
-    def __init__(self, deflates: bool, has_series: bool = False, has_backpressure: bool = False) -> None:
-        """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
-        Backpressure messages; otherwise they are left out.
-        """
-        self._frames = FrameWriter(deflates)
-        self._flows = FlowWriter()
-        self._has_series = has_series
-        self._has_backpressure = has_backpressure
-        self._fair_queue = FairQueue()
-        self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
-        # Class -> message, its encoding, bytes already sent.
-        self._parts: dict[TrafficClass, tuple[QueuedMessage, bytes, int]] = {}
-        self._part_bytes = PART_BYTES
-
-    def add_signal(self, kind: SignalCode, *values: object) -> None:
-        """Add a signal of the link to the next frame."""
-        self._frames.add(signal_item(kind, *values))
-
-    def take_signals(self) -> bytes:
-        """Return a frame with the added signals only."""
-        return self._frames.take()
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether a message is partly sent."""
-        return bool(self._parts)
-
-    def pull(self, outbox: LinkOutbox, allowed: Iterable[TrafficClass], room: int, now: Instant) -> bytes:
-        """Return frames of at most about *room* bytes from *outbox*: CONTROL first, then the *allowed* classes in
-        turns. With little room, long messages are sent in short parts, so that other classes wait for one of them at
-        most.
-        """
-        self._part_bytes = max(PART_BYTES_MIN, min(PART_BYTES, room))
-        chunks: list[bytes] = []
-        frames = self._frames
-        services = tuple(allowed)
-        while room > 0:
-            limit = min(FRAME_BYTES, room)
-            while frames.size < limit:
-                ready = self._ready(outbox, services)
-                if not ready:
-                    break
-                service = self._fair_queue.choose(ready)
-                before = frames.size
-                self._send(outbox, service, before + TURN_BYTES if len(ready) > 1 else limit, now)
-                self._fair_queue.charge(service, frames.size - before)
-            if not frames.size:
-                break
-            chunks.append(frames.take())
-            room -= len(chunks[-1])
-        return b"".join(chunks)
-
-    def _ready(self, outbox: LinkOutbox, services: tuple[TrafficClass, ...]) -> list[TrafficClass]:
-        """Return the classes that may send now."""
-        if outbox.queues[TrafficClass.CONTROL].waiting or TrafficClass.CONTROL in self._parts:
-            return [TrafficClass.CONTROL]
-        ready = outbox.ready(services)
-        ready += [service for service in self._parts if service in services and service not in ready]
-        if TrafficClass.LIVE in self._parts and TrafficClass.BACKLOG in ready:
-            ready.remove(TrafficClass.BACKLOG)  # the partly sent event may be older than the backlog of its flow
-        return ready
-
-    def _send(self, outbox: LinkOutbox, service: TrafficClass, limit: int, now: Instant) -> None:
-        """Add messages of *service*, or parts, to the frame until it has *limit* bytes or there are none."""
-        frames = self._frames
-        while frames.size < limit:
-            if service in self._parts:
-                self._add_part(outbox, service)
-                if service not in self._parts:
-                    break  # the class may have been ready only because of the rest of that message
-                continue
-            entry = outbox.dequeue(service, now)
-            if entry is None:
-                break
-            message = entry.message
-            if isinstance(message, EventSeries):
-                for item in self._encode_series(message, int(service)):
-                    frames.add(item)
-                outbox.written(entry)
-                continue
-            if not isinstance(message, Forward):
-                if isinstance(message, Backpressure) and not self._has_backpressure:
-                    continue
-                item = body(_aged(message, entry, now), service)
-                is_large = len(item) > self._part_bytes
-            elif is_large := _is_large(message, self._part_bytes):
-                item = alone(message, service, entry.expires_in_ms(now))
-            else:
-                item = self._flows.write(message, int(service), entry.expires_in_ms(now))
-            outbox.sent(service, entry)
-            if is_large:
-                self._parts[service] = (entry, item, 0)
-            else:
-                if entry.number:
-                    self._add_number(service, entry)
-                outbox.written(entry)
-                frames.add(item)
-
-    def _encode_series(self, series: EventSeries, service: int) -> list[bytes]:
-        """Return the items of a series."""
-        if self._has_series:
-            return [self._flows.write_series(series, service)]
-        return [self._flows.write(event, service, None) for event in series.events()]
-
-    def _add_part(self, outbox: LinkOutbox, service: TrafficClass) -> None:
-        """Add the next part of the partly sent message of *service*."""
-        entry, item, at = self._parts[service]
-        end = at + self._part_bytes
-        is_last = end >= len(item)
-        if is_last:
-            if entry.number:
-                self._add_number(service, entry)
-            outbox.written(entry)
-            del self._parts[service]
-        else:
-            self._parts[service] = (entry, item, end)
-        self._frames.add(signal_item(SignalCode.PART, int(service), is_last, item[at:end]))
-
-    def _add_number(self, service: TrafficClass, entry: QueuedMessage) -> None:
-        """Announce the number of *entry* if the peer does not expect it."""
-        if self._expected.get(service) != entry.number:
-            self._frames.add(signal_item(SignalCode.NEXT, int(service), entry.number))
-        self._expected[service] = entry.number + 1
-
-    def ended(self, outbox: LinkOutbox) -> None:
-        """Return partly sent messages to *outbox* after the connection ended."""
-        for entry, _, _ in self._parts.values():
-            outbox.requeue(entry)
-        self._parts.clear()
-
-
-def _aged(message: Message, entry: QueuedMessage, now: Instant) -> Message:
-    """Return *message* with its remaining expiry interval."""
-    if not isinstance(message, Relay) or not isinstance(message.message, Forward):
-        return message
-    return replace(message, message=replace(message.message, expires_in_ms=entry.expires_in_ms(now)))
-
-
-def _is_large(message: Forward, bound: int) -> bool:
-    """Return whether an event must be sent in parts: because of its payload, or of names, which are rarely long."""
-    size = len(message.payload) + len(message.properties)
-    names = len(message.topic) + len(message.client)
-    if not message.user:
-        return size > bound or names > bound
-    for name, value in message.user:
-        names += len(name) + len(value)
-    return size > bound or names > bound

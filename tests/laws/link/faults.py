@@ -21,8 +21,9 @@ from edgebroker.overlay.link.events import LinkUp
 from edgebroker.overlay.link.handshake import Hello, ReceiveState
 from edgebroker.overlay.link.journal_records import StoredLink, entry_record, settled_record, spent_record
 from edgebroker.overlay.link.link import Link
-from edgebroker.overlay.link.outbox import LinkOutbox, LinkSender
+from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
+from edgebroker.overlay.link.sender import LinkSender
 from edgebroker.overlay.messages import Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 

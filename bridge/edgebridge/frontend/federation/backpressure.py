@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.federation.backpressure import ANYTHING
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding import forward_of
 from edgebroker.federation.router import FederationRouter
@@ -41,7 +42,7 @@ class PeerBackpressure:
         self._links = links
         self._peers = peers
         self._backpressure_table = peers.gossip.backpressure
-        self.outboxes = [(peer, links[peer].outbox) for peer in peers.gateway.neighbours]
+        self.outboxes = [(link.peer, link.outbox) for link in links if link.outbox.refuses]
         self.announced: dict[str, _AnnouncedBackpressure] = {}
         """By peer with a full outbox: what other gateways have been told of it."""
 
@@ -56,10 +57,13 @@ class PeerBackpressure:
         size = publication.held_bytes()
         if not self.may_refuse(size) or is_reserved(publication.topic):
             return ""
-        if full := [link.peer for link in self._links if not link.outbox.has_room(size)]:
-            bound = self._peers.next_peers(publication)
-            for peer in full:
-                if peer in bound:
+        full = {link.peer for link in self._links if not link.outbox.has_room(size)}
+        for send in self._peers.wanted_copies(publication):
+            if send.peer in full:
+                return send.peer
+            if detoured := self._peers.clusters_around(send):
+                peer = self._backpressure_table.full_uplink(detoured)
+                if peer:
                     return peer
         return self._full_remote_peer(publication) if self._backpressure_table.is_active else ""
 
@@ -85,7 +89,7 @@ class PeerBackpressure:
         told, interests = self.announced.get(peer), self._peers.interests
         if told is not None and (told.epoch == interests.epoch or now < told.at + ANNOUNCE_INTERVAL):
             return []
-        wanted = interests.announced_by(peer)
+        wanted = interests.announced_by(peer) if peer in interests else ANYTHING
         is_news = told is None or told.interests != wanted
         self.announced[peer] = _AnnouncedBackpressure(wanted, interests.epoch, now)
         return self._peers.gossip.set_backpressure(peer, wanted) if is_news else []

@@ -136,7 +136,8 @@ class FederationMember:
         self.peers.subscribe_to_claims()
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
-        self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset)
+        self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset, ways)
+        self._grow_outboxes()
         self._waiting_room = self.links.waiting_room()
         self.backpressure = PeerBackpressure(self.links, self.peers)
         self.congestion = CongestionSampler(self.links, self.peers) if ways.is_dynamic else None
@@ -283,8 +284,18 @@ class FederationMember:
     def page_work_done(self, now: Instant) -> None:
         """The disk has done something, or failed: parts of outboxes may be moved to it, or be in memory again."""
         self._now = now
+        self._grow_outboxes()
         if self.pager.collect(now):
             self._journal.plan_commit()
+
+    def _grow_outboxes(self) -> None:
+        """Let all outboxes together have half of what pages may take on the disk, each as much as the others leave."""
+        storage = self._journal.storage
+        if storage is not None:
+            share = storage.page_bytes_max // 2
+            on_disk = sum(link.outbox.backlog.disk_bytes for link in self.links)
+            for link in self.links:
+                link.outbox.grow(share - on_disk + link.outbox.backlog.disk_bytes)
 
     def _plan(self, due: Instant) -> None:
         """Set the timer OVERLAY. *due*: the next turn that the links need."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.link.handshake import GatewayIdentity
 from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN, PATIENCE_NEAR
 from edgebroker.overlay.link.journal_records import StoredLink, StoredLinks
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.link.options import LinkOptions
-from edgebroker.overlay.link.outbox import LinkStorage
+from edgebroker.overlay.link.outbox import LinkStorage, OutboxBounds
 from edgebroker.overlay.topology.topology import Topology
 
 
@@ -35,6 +37,7 @@ def create_links(
     storage: LinkStorage | None,
     stored: StoredLinks,
     clock: int,
+    ways: FederationOptions = DEFAULT_OPTIONS,
 ) -> LinkTable:
     """The links of gateway *name*, one to each peer. *stored*: what an earlier run left."""
     gateway = topology.gateway(name)
@@ -45,6 +48,7 @@ def create_links(
     links = []
     for peer in numbers:
         terms, left = link_options(topology, name, peer), stored.links.get(peer, StoredLink())
+        terms = replace(terms, bounds=_outbox_bounds(terms.bounds, ways.outboxes.get(peer, ways.outbox), storage))
         if storage is not None or stored.is_damaged:
             # The journal may be an older copy, or damaged, and not know the highest numbers that were given. Of a
             # microsecond there was never more than one, so none above these was.
@@ -65,6 +69,20 @@ def link_options(topology: Topology, name: str, peer: str) -> LinkOptions:
         deflates=uplink.kind != "lan",
         bytes_per_s=uplink.bytes_per_s or 0,
         bytes_per_day=uplink.bytes_per_day or 0,
+    )
+
+
+def _outbox_bounds(bounds: OutboxBounds, options: OutboxOptions, storage: LinkStorage | None) -> OutboxBounds:
+    """Return *bounds* with what the operator says of the outbox. Without a journal all of it is memory."""
+    bytes_max = bounds.bytes if options.bytes_max is None else options.bytes_max
+    memory = max(bounds.memory_bytes, bytes_max) if storage is None else bounds.memory_bytes
+    return replace(
+        bounds,
+        messages=bounds.messages if options.messages_max is None else options.messages_max,
+        bytes=bytes_max,
+        is_by_disk=options.bytes_max is None,
+        memory_bytes=memory,
+        policy=options.policy,
     )
 
 

@@ -1,0 +1,174 @@
+"""The sending side of a link: encodes what its outbox holds as frames, the most urgent traffic class first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from edgebroker.instants import Instant
+from edgebroker.limits import KIB
+from edgebroker.overlay.link.class_queue import QueuedMessage
+from edgebroker.overlay.link.codec.events import FlowWriter
+from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
+from edgebroker.overlay.link.codec.messages import alone, body
+from edgebroker.overlay.link.outbox import LinkOutbox
+from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay
+from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
+
+FRAME_BYTES: Final = 15 * KIB
+"""A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
+TURN_BYTES: Final = 512
+"""The bytes that a class sends before another one's turn: by weight, LOGS get as many of every 12 KiB."""
+
+
+class LinkSender:
+    """The sending side of one connection, with the flows, numbers and parts that the peer knows."""
+
+    def __init__(self, deflates: bool, has_series: bool = False, has_backpressure: bool = False) -> None:
+        """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
+        Backpressure messages; otherwise they are left out.
+        """
+        self._frames = FrameWriter(deflates)
+        self._flows = FlowWriter()
+        self._has_series = has_series
+        self._has_backpressure = has_backpressure
+        self._fair_queue = FairQueue()
+        self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
+        # Class -> message, its encoding, bytes already sent.
+        self._parts: dict[TrafficClass, tuple[QueuedMessage, bytes, int]] = {}
+        self._part_bytes = PART_BYTES
+
+    def add_signal(self, kind: SignalCode, *values: object) -> None:
+        """Add a signal of the link to the next frame."""
+        self._frames.add(signal_item(kind, *values))
+
+    def take_signals(self) -> bytes:
+        """Return a frame with the added signals only."""
+        return self._frames.take()
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether a message is partly sent."""
+        return bool(self._parts)
+
+    def pull(self, outbox: LinkOutbox, allowed: Iterable[TrafficClass], room: int, now: Instant) -> bytes:
+        """Return frames of at most about *room* bytes from *outbox*: CONTROL first, then the *allowed* classes in
+        turns. With little room, long messages are sent in short parts, so that other classes wait for one of them at
+        most.
+        """
+        self._part_bytes = max(PART_BYTES_MIN, min(PART_BYTES, room))
+        chunks: list[bytes] = []
+        frames = self._frames
+        services = tuple(allowed)
+        while room > 0:
+            limit = min(FRAME_BYTES, room)
+            while frames.size < limit:
+                ready = self._ready(outbox, services)
+                if not ready:
+                    break
+                service = self._fair_queue.choose(ready)
+                before = frames.size
+                self._send(outbox, service, before + TURN_BYTES if len(ready) > 1 else limit, now)
+                self._fair_queue.charge(service, frames.size - before)
+            if not frames.size:
+                break
+            chunks.append(frames.take())
+            room -= len(chunks[-1])
+        return b"".join(chunks)
+
+    def _ready(self, outbox: LinkOutbox, services: tuple[TrafficClass, ...]) -> list[TrafficClass]:
+        """Return the classes that may send now."""
+        if outbox.queues[TrafficClass.CONTROL].waiting or TrafficClass.CONTROL in self._parts:
+            return [TrafficClass.CONTROL]
+        ready = outbox.ready(services)
+        ready += [service for service in self._parts if service in services and service not in ready]
+        if TrafficClass.LIVE in self._parts and TrafficClass.BACKLOG in ready:
+            ready.remove(TrafficClass.BACKLOG)  # the partly sent event may be older than the backlog of its flow
+        return ready
+
+    def _send(self, outbox: LinkOutbox, service: TrafficClass, limit: int, now: Instant) -> None:
+        """Add messages of *service*, or parts, to the frame until it has *limit* bytes or there are none."""
+        frames = self._frames
+        while frames.size < limit:
+            if service in self._parts:
+                self._add_part(outbox, service)
+                if service not in self._parts:
+                    break  # the class may have been ready only because of the rest of that message
+                continue
+            entry = outbox.dequeue(service, now)
+            if entry is None:
+                break
+            message = entry.message
+            if isinstance(message, EventSeries):
+                for item in self._encode_series(message, int(service)):
+                    frames.add(item)
+                outbox.written(entry)
+                continue
+            if not isinstance(message, Forward):
+                if isinstance(message, Backpressure) and not self._has_backpressure:
+                    continue
+                item = body(_aged(message, entry, now), service)
+                is_large = len(item) > self._part_bytes
+            elif is_large := _is_large(message, self._part_bytes):
+                item = alone(message, service, entry.expires_in_ms(now))
+            else:
+                item = self._flows.write(message, int(service), entry.expires_in_ms(now))
+            outbox.sent(service, entry)
+            if is_large:
+                self._parts[service] = (entry, item, 0)
+            else:
+                if entry.number:
+                    self._add_number(service, entry)
+                outbox.written(entry)
+                frames.add(item)
+
+    def _encode_series(self, series: EventSeries, service: int) -> list[bytes]:
+        """Return the items of a series."""
+        if self._has_series:
+            return [self._flows.write_series(series, service)]
+        return [self._flows.write(event, service, None) for event in series.events()]
+
+    def _add_part(self, outbox: LinkOutbox, service: TrafficClass) -> None:
+        """Add the next part of the partly sent message of *service*."""
+        entry, item, at = self._parts[service]
+        end = at + self._part_bytes
+        is_last = end >= len(item)
+        if is_last:
+            if entry.number:
+                self._add_number(service, entry)
+            outbox.written(entry)
+            del self._parts[service]
+        else:
+            self._parts[service] = (entry, item, end)
+        self._frames.add(signal_item(SignalCode.PART, int(service), is_last, item[at:end]))
+
+    def _add_number(self, service: TrafficClass, entry: QueuedMessage) -> None:
+        """Announce the number of *entry* if the peer does not expect it."""
+        if self._expected.get(service) != entry.number:
+            self._frames.add(signal_item(SignalCode.NEXT, int(service), entry.number))
+        self._expected[service] = entry.number + 1
+
+    def ended(self, outbox: LinkOutbox) -> None:
+        """Return partly sent messages to *outbox* after the connection ended."""
+        for entry, _, _ in self._parts.values():
+            outbox.requeue(entry)
+        self._parts.clear()
+
+
+def _aged(message: Message, entry: QueuedMessage, now: Instant) -> Message:
+    """Return *message* with its remaining expiry interval."""
+    if not isinstance(message, Relay) or not isinstance(message.message, Forward):
+        return message
+    return replace(message, message=replace(message.message, expires_in_ms=entry.expires_in_ms(now)))
+
+
+def _is_large(message: Forward, bound: int) -> bool:
+    """Return whether an event must be sent in parts: because of its payload, or of names, which are rarely long."""
+    size = len(message.payload) + len(message.properties)
+    names = len(message.topic) + len(message.client)
+    if not message.user:
+        return size > bound or names > bound
+    for name, value in message.user:
+        names += len(name) + len(value)
+    return size > bound or names > bound
