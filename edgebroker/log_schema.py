@@ -76,6 +76,10 @@ class Cause(IntEnum):
     """Dropped: the subscriber's queue was full, and every second message of each topic was removed."""
     DAMAGED = 18
     """Dropped: it waited on the disk, and its page file could not be read. The operator is told of the damage."""
+    LEASE_ENDED = 19
+    """Dropped: it waited for a peer gateway that was away for longer than its sessions last (`overlay.lease_s`)."""
+    DISCARDED = 20
+    """Dropped: it waited for a peer gateway, and an operator discarded it."""
 
 
 class MessageOrigin(IntEnum):

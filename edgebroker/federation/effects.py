@@ -95,6 +95,13 @@ class RedialPeer:
     peer: str
 
 
+@dataclass(frozen=True, slots=True)
+class EndLease:
+    """*peer* was away for so long that its sessions have ended. Drop what waits for it."""
+
+    peer: str
+
+
 Effect: TypeAlias = (
     SendMessage
     | DeliverEvent
@@ -105,4 +112,5 @@ Effect: TypeAlias = (
     | DeliverRetained
     | StoreInterests
     | RedialPeer
+    | EndLease
 )

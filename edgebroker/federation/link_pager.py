@@ -48,8 +48,8 @@ class PageAccounts:
     def paged_in(self, peer: str, page: int, messages: Sequence[Message], numbers: Sequence[int], now: Instant) -> None:
         """Record that the *messages* of page *page* are in memory again; *numbers* as they were written."""
 
-    def page_lost(self, peer: str, page: int, count: int) -> None:
-        """Record that the *count* messages of page *page* cannot be read."""
+    def page_lost(self, peer: str, page: int, count: int, cause: Cause) -> None:
+        """Record that the *count* messages of page *page* are dropped unread, because of *cause*."""
 
 
 NO_ACCOUNTS: Final = PageAccounts()
@@ -214,4 +214,21 @@ class LinkPager:
         assert self._journal is not None
         self._journal.pages.set_aside(page.number, page.file_bytes, why, page.count)
         link.outbox.drop_page(page, [], Cause.DAMAGED)
-        self._accounts.page_lost(link.peer, page.number, page.count)
+        self._accounts.page_lost(link.peer, page.number, page.count, Cause.DAMAGED)
+
+    def discard(self, link: Link, cause: Cause) -> int:
+        """Drop all events that wait for *link*, which has no connection, because of *cause*. Returns their number."""
+        outbox, count = link.outbox, 0
+        while outbox.backlog.pages:
+            page = outbox.backlog.pages[0]
+            self._pending.pop(page.number, None)
+            if page.entries is not None:
+                outbox.keep_in_memory(page.entries)
+                continue
+            count += page.count
+            lsn = outbox.drop_page(page, [], cause)
+            self._accounts.page_lost(link.peer, page.number, page.count, cause)
+            assert self._journal is not None
+            self._journal.pages.remove(page.number, page.file_bytes, lsn)
+        self._update()
+        return count + outbox.discard(cause)

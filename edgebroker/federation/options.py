@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.limits import SESSION_EXPIRY_S_MAX
 from edgebroker.overlay.link.outbox import OutboxFull
 
 
@@ -42,8 +43,10 @@ class FederationOptions:
     """Announce no interest that another one covers."""
     wants_answers: bool = True
     """Ask every cluster to answer an advertisement, and let events wait for the answers."""
-    lease_s: int = 24 * 3600
-    """How long the state that a peer announced stays valid while the link to it is down."""
+    lease_s: int = SESSION_EXPIRY_S_MAX
+    """How long the state that a peer announced stays valid while the link to it is down: as long as its longest
+    session may last.
+    """
     flow_s: int = 300
     """How long the number of a publisher stays valid without events."""
     advertised_s: int = 24 * 3600

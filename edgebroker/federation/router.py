@@ -38,7 +38,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
 from edgebroker.federation.dead_peer_relay import DEAD_AFTER, FIRST_CONTACT_TIMEOUT
-from edgebroker.federation.effects import AttachHeader, DeliverEvent, Effect, HoldEvent, ReleaseEvent, SendMessage
+from edgebroker.federation.effects import (
+    AttachHeader,
+    DeliverEvent,
+    Effect,
+    EndLease,
+    HoldEvent,
+    ReleaseEvent,
+    SendMessage,
+)
 from edgebroker.federation.forwarding import Forwarder, aged, forward_of
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
@@ -449,10 +457,11 @@ class FederationRouter:
             self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
             return []
         self.region.forget(peer)
+        effects: list[Effect] = [] if self.gossip.link_state.is_reachable(peer) else [EndLease(peer)]
         if peer not in self.gateway.neighbours:
-            return []
+            return effects
         gone = self.interests.withdrawn(peer, self.interests.announced_by(peer))
-        return self._propagate(self.gossip.announce(gone), now)
+        return [*effects, *self._propagate(self.gossip.announce(gone), now)]
 
     def _setting_timers(self, sends: Sequence[SendMessage], now: Instant) -> list[Effect]:
         self._set_timers(now)

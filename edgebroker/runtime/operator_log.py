@@ -242,7 +242,9 @@ USUAL_CAUSES: Final = frozenset(
 """Copies that the standard discards with a client's connection or session, that another member of the shared group
 receives, or that a later message of the topic replaces, as the operator configured. All other drops are losses.
 """
-QUEUE_CAUSES: Final = frozenset({Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_OLD, Cause.THINNED, Cause.DAMAGED})
+QUEUE_CAUSES: Final = frozenset(
+    {Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_OLD, Cause.THINNED, Cause.DAMAGED, Cause.LEASE_ENDED}
+)
 """What a queue loses of what was acknowledged to a publisher."""
 QUEUE_DROP_MEMORY: Final = 15 * MINUTE
 """A queue that has dropped something is a warning of `/health` so long, as alert rules look back as far."""

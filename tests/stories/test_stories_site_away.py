@@ -8,7 +8,10 @@ import pytest
 
 from edgebridge.frontend.federation import link_setup
 from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.federation.options import DEFAULT_OPTIONS
 from edgebroker.instants import MILLISECOND, SECOND
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.events import LinkLeaseEnd
 from edgebroker.overlay.link.options import LinkOptions
 from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.scot import Scot
@@ -19,6 +22,7 @@ from edgelab.simworld.gateways import SimulatedGateways
 from edgelab.simworld.participant import Participant
 from edgelab.simworld.roads import RoadConditions
 from edgelab.simworld.simulation import Simulation
+from edgelab.simworld.store import OPTIONS
 
 ROOM = 64
 
@@ -26,7 +30,9 @@ ROOM = 64
 class SiteAway:
     """Three sites; a reader at the third keeps its session, and its site is away."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str, is_near_reader: bool, room: int = ROOM) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, path: str, is_near_reader: bool, room: int = ROOM, **options: int
+    ) -> None:
         usual = link_setup.link_options
 
         def narrow(topology: Topology, name: str, peer: str) -> LinkOptions:
@@ -35,7 +41,13 @@ class SiteAway:
         monkeypatch.setattr(link_setup, "link_options", narrow)
         self.simulation = Simulation(11)
         topology = Topology.product(Scot(Factor.parse(path), 3))
-        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways = SimulatedGateways(
+            self.simulation,
+            topology,
+            is_stored=True,
+            journal_options=replace(OPTIONS, page_messages=16),
+            federation_options=replace(DEFAULT_OPTIONS, **options),
+        )
         self.gateways.wait_for_links()
         self.away = [gateway for gateway in self.gateways if gateway.name.endswith(".2")]
         self.publishers = [
@@ -151,3 +163,52 @@ def test_a_way_around_without_room_refuses_too(monkeypatch: pytest.MonkeyPatch) 
     publisher.publish("t", b"room", 1)
     world.wait(SECOND)
     assert b"room" in publisher.acknowledged, "there is room again"
+
+
+@pytest.mark.parametrize("is_up", [False, True], ids=["away", "connected"])
+def test_what_waits_can_be_discarded_and_does_not_come_back(monkeypatch: pytest.MonkeyPatch, is_up: bool) -> None:
+    world = SiteAway(monkeypatch, "a", False, 10_000)
+    gateway = world.gateways["a.0"]
+    gateway.roads["a.2"].cut()
+    gateway.roads["a.1"].cut()
+    world.wait(5 * SECOND)
+    world.publish(300)
+    link = gateway.overlay.links["a.2"]
+    assert link.outbox.backlog.on_disk, "some of it is in pages"
+    if is_up:  # nothing arrives: what was sent is not acknowledged
+        gateway.roads["a.2"].conditions = RoadConditions(bytes_per_s=300, buffer_bytes=256)
+        gateway.roads["a.2"].mend()
+        while not link.outbox.backlog.unacked:
+            world.wait(100 * MILLISECOND)
+    waiting = link.outbox.use[0]
+    assert gateway.overlay.discard("a.2", Cause.DISCARDED, world.simulation.now) == waiting
+    gateway.turn()
+    world.wait(5 * SECOND)
+    assert (link.outbox.use, len(link.outbox.backlog)) == ((0, 0, 0), 0)
+    assert gateway.ledger.dropped[Cause.DISCARDED] == link.outbox.dropped[Cause.DISCARDED] == waiting
+    gateway.power_off()
+    gateway.power_on()
+    for road in gateway.roads.values():
+        road.conditions = RoadConditions()
+        road.mend()
+    world.wait(60 * SECOND)
+    world.publishers[0].connect()
+    world.wait(SECOND)
+    world.reader.received.clear()
+    world.publish(1)
+    world.wait(10 * SECOND)
+    assert len({heard.payload for heard in world.reader.received}) == 2, "only what was published after it"
+
+
+def test_who_was_away_for_longer_than_sessions_last_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SiteAway(monkeypatch, "a", False, 10_000, lease_s=3_600)
+    world.go_away()
+    world.publish(20)
+    gateway = world.gateways["a.0"]
+    waiting = gateway.overlay.links["a.2"].outbox.use[0]
+    assert waiting == 20
+    gateway.overlay.link_events.clear()
+    world.wait(3_600 * SECOND)
+    assert gateway.overlay.link_events == [LinkLeaseEnd("a.2", waiting)]
+    assert gateway.ledger.dropped == {Cause.LEASE_ENDED: waiting}
+    assert gateway.overlay.links["a.2"].outbox.use[0] == 0

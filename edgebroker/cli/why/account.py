@@ -30,6 +30,8 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.TOO_OLD: "it waited longer than messages for its reader may",
     Cause.THINNED: "its reader's queue was full, and of each topic every second message that waited had to go",
     Cause.DAMAGED: "it waited in a part of its reader's queue that is on the disk, and that file could not be read",
+    Cause.LEASE_ENDED: "it waited for a gateway that was away for longer than sessions last",
+    Cause.DISCARDED: "it waited for a gateway, and an operator discarded it",
 }
 
 

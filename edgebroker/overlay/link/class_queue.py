@@ -279,6 +279,10 @@ class ClassQueue:
         """Remove and return the messages that wait without a number."""
         return self._remove(lambda entry: not entry.number)
 
+    def take_events(self) -> list[QueuedMessage]:
+        """Remove and return the events that wait in memory, except those on their way to a page."""
+        return self._remove(lambda entry: entry.is_event)
+
     def remove_others(self) -> None:
         """Remove all messages that are not events. What was sent waits again."""
         self.left -= len(self.unacked)

@@ -36,6 +36,14 @@ class LinkDown:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkLeaseEnd:
+    """The peer was away for longer than its sessions last, and *count* messages that waited for it are dropped."""
+
+    peer: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkRefusal:
     """The peer or this gateway refused the connection; `code.wants_somebody` tells whether an operator must act."""
 

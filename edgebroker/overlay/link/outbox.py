@@ -236,6 +236,11 @@ class LinkOutbox:
         self.queues[service].push(entry)
         return Cause.NONE
 
+    @property
+    def messages_max(self) -> int:
+        """The events that may wait."""
+        return self._messages_max
+
     def grow(self, size: int) -> None:
         """Let *size* bytes be the limit if it is the disk that sets it, and they are more than is always allowed."""
         if self._bounds.is_by_disk:
@@ -413,6 +418,19 @@ class LinkOutbox:
             if self._bare[service]:
                 self._bare[service] = 0
                 self._drop_bare(queue.take_bare(), cause)
+
+    def discard(self, cause: Cause) -> int:
+        """Drop all events that wait in memory, because of *cause*; there is no connection. Returns their number."""
+        dropped: list[QueuedMessage] = []
+        for service, queue in self.queues.items():
+            events = queue.take_events()
+            dropped += events
+            if service is not TrafficClass.CONTROL and events and self._storage is not None:
+                self._settled[service] = queue.next_number - 1
+                self._storage.append(settled_record(self.peer, service, queue.next_number - 1), waits=True)
+        self._drop_bare(dropped, cause)
+        self._ahead = 0
+        return sum([entry.count for entry in dropped])
 
     def _drop_bare(self, entries: list[QueuedMessage], cause: Cause) -> None:
         for entry in entries:

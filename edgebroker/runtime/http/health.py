@@ -17,6 +17,8 @@ from edgebridge.session.session import Session
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
+from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.link import Link
 from edgebroker.runtime.journal.files import FOLDER_GONE
 from edgebroker.runtime.journal.store import Store
 from edgebroker.runtime.listeners.listeners import Listeners
@@ -148,6 +150,8 @@ def _links(view: GatewayView) -> Iterator[HealthCheck]:
         yield HealthCheck("links", f"refused: {'; '.join(refused)}" if refused else "", {"down": down})
 
 
+LOST_CAUSES: Final = (Cause.QUEUE_FULL, Cause.DAMAGED, Cause.LEASE_ENDED)
+"""Causes of drops in outboxes that no operator asked for, and that concern acknowledged messages."""
 SESSIONS_SHARE_MAX: Final = 0.8
 """Of `quota.sessions_max`: beyond it anonymous sessions will soon end for newcomers, or newcomers be refused."""
 
@@ -206,6 +210,22 @@ def _first_of(names: list[str]) -> str:
     return ", ".join(names[:NAMED_QUEUES]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def _outbox_warnings(link: Link) -> Iterator[str]:
+    """Warns that too much waits for a peer, or that what waited was dropped."""
+    outbox = link.outbox
+    if outbox.has_backpressure:
+        messages, size, _ = outbox.use
+        what = "publishers are refused what it wants" if outbox.refuses else "what it wants is dropped"
+        yield (
+            f"links: {messages:,} messages and {size / MIB:.1f} MiB wait for {link.peer}, of {outbox.messages_max:,}"
+            f" and {outbox.bytes_max / MIB:.1f} MiB that may: {what} until there is room (overlay.outbox_bytes_max)"
+        )
+    lost = {cause.name.lower(): count for cause, count in outbox.dropped.items() if cause in LOST_CAUSES}
+    if lost:
+        counts = ", ".join(f"{count:,} {cause}" for cause, count in lost.items())
+        yield f"links: acknowledged messages for {link.peer} were dropped since the start: {counts}"
+
+
 def _warnings(view: GatewayView) -> Iterator[str]:
     yield from _memory_warnings(view)
     yield from _queue_warnings(view)
@@ -219,6 +239,7 @@ def _warnings(view: GatewayView) -> Iterator[str]:
         now = clock()
         links = view.peer_manager.overlay.links
         yield from (f"links: {link.boots.twin}" for link in links if link.boots.has_twin(now))
+        yield from (warning for link in links for warning in _outbox_warnings(link))
     bridge_manager = view.bridge_manager()
     if bridge_manager is not None:
         yield from (f"set aside: {entry}" for entry in bridge_manager.aside)

@@ -46,7 +46,7 @@ STATUS_CLIENTS: Final = 10
 UNREADABLE_TOPICS_SHOWN: Final = 20
 """Default number of clients in `/status`."""
 CLIENTS_DEFAULT: Final = 100
-"""Default number of rows in `/clients`, `/readers` and `/retained`."""
+"""Default number of rows in `/clients`, `/readers`, `/retained` and `/outbox`."""
 ROWS_AT_ONCE: Final = 100
 """Rows of clients made in one turn of the loop: about 1 ms."""
 TRACE_S_DEFAULT: Final = 60
@@ -83,6 +83,7 @@ class HttpPages:
             "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset()),
+            "/outbox": (self._outbox, frozenset({"peer", "limit"})),
             "/bridges": (self._bridges, frozenset()),
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
             "/trace": (self._trace, frozenset({"client", "topic", "seconds"})),
@@ -91,6 +92,7 @@ class HttpPages:
         self.order_routes: dict[str, Callable[[str], Awaitable[HttpResponse]]] = {
             "/clients": self._order_clients,
             "/retained": self._order_retained,
+            "/outbox": self._order_outbox,
             "/reload": self.guarded(self._order_reload),
         }
         """Path -> handler of POST."""
@@ -220,6 +222,19 @@ class HttpPages:
         from edgebroker.runtime.http.peers import link_report
 
         return json_response(link_report(self._view.peer_manager))
+
+    async def _outbox(self, query: Query) -> HttpResponse:
+        from edgebroker.runtime.http.outbox import outbox_report
+
+        return json_response(
+            outbox_report(self._view, query, read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX))
+        )
+
+    async def _order_outbox(self, target: str) -> HttpResponse:
+        from edgebroker.runtime.http.orders import run_order
+        from edgebroker.runtime.http.outbox import OUTBOX_ORDERS
+
+        return await run_order(self._view, OUTBOX_ORDERS, target, self._has_token())
 
     async def _bridges(self, _: Query) -> HttpResponse:
         from edgebroker.runtime.http.bridges import bridge_rows  # 2 MiB, loaded at the first request

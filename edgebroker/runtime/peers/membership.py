@@ -10,16 +10,17 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.federation.join import join, rejoin
 from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.dataclasses import dataclass
-from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import Instant
 from edgebroker.overlay.link.handshake import RUN_BYTES
 from edgebroker.overlay.link.journal_records import StoredLinks
+from edgebroker.overlay.link.outbox import OutboxFull
 from edgebroker.overlay.topology.diff import difference
 from edgebroker.overlay.topology.draft import TopologyInvalid, Uplink
 from edgebroker.overlay.topology.topology import Topology
@@ -31,6 +32,10 @@ from edgebroker.runtime.topology_file import load_topology
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
     from edgebroker.runtime.peers.tls import PeerTls
+
+
+LEASE_S_MIN: Final = 24 * 3_600
+"""Where sessions end sooner: a gateway that is repaired within a day is told nothing anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,31 @@ def load_membership(settings: Settings) -> FederationMembership:
         tls = _load_tls(settings.overlay)
     if topology is None or problems:
         raise SettingsRefused(problems)
-    options = replace(DEFAULT_OPTIONS, is_dynamic=settings.overlay.routing == DYNAMIC, lease_s=settings.overlay.lease_s)
-    return FederationMembership(topology, name, tls, options)
+    if strangers := [one.peer for one in settings.overlay.outbox if one.peer not in topology.gateway(name).peers()]:
+        reason = f"{strangers[0]!r} is no peer of {name}"
+        remedy = f"name one of {', '.join(topology.gateway(name).peers())}"
+        raise SettingsRefused([Problem(str(path), 0, "overlay.outbox", reason, remedy)])
+    return FederationMembership(topology, name, tls, _options(settings))
+
+
+def _options(settings: Settings) -> FederationOptions:
+    """Returns what the settings say of routing, and of what is kept for peers and for how long."""
+    overlay = settings.overlay
+    lease_s = overlay.lease_s
+    if lease_s is None:  # no session behind a link lasts longer, if its gateway has the same limit
+        lease_s = max(settings.limits.session_expiry_s_max, LEASE_S_MIN)
+    outbox = OutboxOptions(overlay.outbox_bytes_max, overlay.outbox_messages_max, OutboxFull(overlay.outbox_full))
+    outboxes = {
+        one.peer: OutboxOptions(one.bytes_max, outbox.messages_max, one.policy or outbox.policy)
+        for one in overlay.outbox
+    }
+    return replace(
+        DEFAULT_OPTIONS,
+        is_dynamic=overlay.routing == DYNAMIC,
+        lease_s=lease_s,
+        outbox=outbox,
+        outboxes=outboxes,
+    )
 
 
 def _topology(path: Path, name: str) -> Topology:

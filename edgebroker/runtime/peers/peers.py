@@ -19,7 +19,7 @@ from edgebroker.instants import Instant
 from edgebroker.names import Address
 from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.link.connection import LinkConnection
-from edgebroker.overlay.link.events import LinkDown, LinkRefusal, LinkUp
+from edgebroker.overlay.link.events import LinkDown, LinkLeaseEnd, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.runtime.listeners.listener import describe_bind_error
@@ -299,7 +299,7 @@ class PeerManager:
         self._loop.call_exception_handler({"message": f"edgebroker: {peer} is cut off", "exception": error})
         stream.end(f"an error here: {error!r}", clock())
 
-    def _log_event(self, event: LinkUp | LinkDown | LinkRefusal) -> None:
+    def _log_event(self, event: LinkUp | LinkDown | LinkRefusal | LinkLeaseEnd) -> None:
         peer = event.peer
         match event:
             case LinkUp():
@@ -310,6 +310,9 @@ class PeerManager:
             case LinkDown(reason=reason):
                 self.trouble[peer] = reason
                 self._operator_log.log(Level.WARNING, "link-down", reason, peer, peer=peer)
+            case LinkLeaseEnd(count=count):
+                text = "it was away for longer than its sessions last (overlay.lease_s): what waited for it is dropped"
+                self._operator_log.log(Level.WARNING, "lease-ended", text, peer, peer=peer, count=count)
             case LinkRefusal(code=code, reason=reason):
                 link = self.overlay.links[peer]
                 if code is RefusalCode.TWIN and link.connection is not None:

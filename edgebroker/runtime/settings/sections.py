@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from edgebridge.frontend.options import Redirect
 from edgebridge.session.durability import MEMORY, SYNC, Durability, batched
@@ -15,9 +15,9 @@ from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
-from edgebroker.federation.options import DEFAULT_OPTIONS
-from edgebroker.limits import JOURNAL_BYTES_MAX, MIB
+from edgebroker.limits import GATEWAY_NUMBER_MAX, JOURNAL_BYTES_MAX, MIB
 from edgebroker.names import hostport
+from edgebroker.overlay.link.outbox import OutboxFull
 from edgebroker.runtime.settings.kinds import (
     FILE,
     FOLDER,
@@ -408,6 +408,30 @@ class QuotaSettings:
 STATIC: Final = "static"
 DYNAMIC: Final = "dynamic"
 PEER_TLS_KEYS = ("tls_certificate", "tls_key", "tls_ca")
+OUTBOX_KEYS = ("outbox_bytes_max", "outbox_messages_max", "outbox_full", "outbox")
+
+
+class PeerOutbox(NamedTuple):
+    """The bound of the outbox for one peer, and what becomes of more; None: as for all others."""
+
+    peer: str
+    bytes_max: int
+    policy: OutboxFull | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOutboxKind:
+    """A peer, a number of bytes, and perhaps a policy."""
+
+    def read(self, value: object, folder: Path) -> PeerOutbox:
+        text = string(value, f"write {self}")
+        found = re.fullmatch(r"(\S{1,64}) +([0-9]{1,15})(?: +(refuse|drop-newest))?", text)
+        if not found or int(found[2]) < MIB:
+            raise InvalidValue(f"is {text!r}", f"write {self}, with {MIB:,} bytes at least")
+        return PeerOutbox(found[1], int(found[2]), None if found[3] is None else OutboxFull(found[3]))
+
+    def __str__(self) -> str:
+        return 'text like "gw-yard 1073741824 drop-newest"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +442,11 @@ class OverlaySettings:
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(1, 65_535))
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
-    lease_s: int = key(DEFAULT_OPTIONS.lease_s, Integer(60, 365 * 24 * 3_600))
+    lease_s: int | None = key(None, Integer(60, 365 * 24 * 3_600))
+    outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
+    outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
+    outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
+    outbox: tuple[PeerOutbox, ...] = key((), ListOf(PeerOutboxKind(), GATEWAY_NUMBER_MAX))
     tls_certificate: Path | None = key(None, FILE)
     tls_key: Path | None = key(None, FILE)
     tls_ca: Path | None = key(None, FILE)
@@ -432,7 +460,7 @@ class OverlaySettings:
     def unused(self) -> Iterator[str]:
         """Yield the keys that have no effect with the others as they are."""
         if self.topology is None:
-            yield from ("host", "port", "routing", "lease_s", *PEER_TLS_KEYS)
+            yield from ("host", "port", "routing", "lease_s", *OUTBOX_KEYS, *PEER_TLS_KEYS)
         if not self.is_tls:
             yield "tls_crl"
 

@@ -42,7 +42,7 @@ class PeerBackpressure:
         self._links = links
         self._peers = peers
         self._backpressure_table = peers.gossip.backpressure
-        self.outboxes = [(link.peer, link.outbox) for link in links if link.outbox.refuses]
+        self.outboxes = [(link.peer, link.outbox) for link in links]
         self.announced: dict[str, _AnnouncedBackpressure] = {}
         """By peer with a full outbox: what other gateways have been told of it."""
 
@@ -82,6 +82,8 @@ class PeerBackpressure:
                 continue
             if outbox.has_backpressure:
                 outbox.update_backpressure()
+            if not outbox.refuses:
+                continue
             sends += self._announce_full(peer, now) if outbox.has_backpressure else self._withdraw(peer)
         return sends
 

@@ -40,6 +40,7 @@ from edgebroker.federation.effects import (
     DeliverEvent,
     DeliverRetained,
     Effect,
+    EndLease,
     HoldEvent,
     LookUpRetained,
     RedialPeer,
@@ -53,7 +54,7 @@ from edgebroker.federation.retained_claims import CLAIMS_TOPIC
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Instant
-from edgebroker.log_schema import MessageOrigin
+from edgebroker.log_schema import Cause, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -65,6 +66,7 @@ from edgebroker.overlay.link.events import (
     DropEvent,
     LinkDown,
     LinkEvent,
+    LinkLeaseEnd,
     LinkRefusal,
     LinkUp,
     ReceiveEvent,
@@ -114,7 +116,7 @@ class FederationMember:
         self.topology = topology
         self.name = name
         self.link_events: list[
-            LinkUp | LinkDown | LinkRefusal
+            LinkUp | LinkDown | LinkRefusal | LinkLeaseEnd
         ] = []  # an operator may want to know; whoever tells it empties the list
         self.streams: list[
             LinkConnection
@@ -187,6 +189,20 @@ class FederationMember:
     def close_books(self, now: Instant) -> None:
         """What waits for peers stays queued."""
         self.peer_copies.close_books(now)
+
+    def discard(self, peer: str, cause: Cause, now: Instant) -> int:
+        """Drop all events that wait for *peer*, because of *cause*. Its connection ends, if there is one, so that none
+        of them is on its way. Returns their number.
+        """
+        connection = self.links[peer].connection
+        if connection is not None:
+            connection.end("what waited is discarded", now)
+        self._now = now
+        count = self.pager.discard(self.links[peer], cause)
+        if self._journal.storage is not None:
+            self._journal.plan_commit()
+        self._node.timers.set(OVERLAY, now)
+        return count
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -457,6 +473,9 @@ class FederationMember:
                     self.interest_store.update(effect, now)
                 case RedialPeer(peer):
                     self.links[peer].dial_soon(now)
+                case EndLease(peer):
+                    if self.links[peer].connection is None:
+                        self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
                 case LookUpRetained(request, interest):
                     self.retained.query_received(request, interest, now)
                 case DeliverRetained(number, forward):

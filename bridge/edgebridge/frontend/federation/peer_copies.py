@@ -119,11 +119,11 @@ class PeerCopyLedger(PageAccounts):
                 publication.number, publication.origin = number, MessageOrigin.RESUMED
                 self.open_copy(peer, event.header.eid, publication, now)
 
-    def page_lost(self, peer: str, page: int, count: int) -> None:
+    def page_lost(self, peer: str, page: int, count: int, cause: Cause) -> None:
         self._earlier_pages.discard(page)
         if not self._has_begun:
             self._ledger.matched += count
-        self._ledger.count_dropped(_subscriber(peer), Cause.DAMAGED, count)
+        self._ledger.count_dropped(_subscriber(peer), cause, count)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
