@@ -47,6 +47,8 @@ class LinkLoad(NamedTuple):
 
 IDLE: Final = LinkLoad(0.0, 0)
 DOWN: Final = LinkLoad(inf, 0)
+STALLED: Final = LinkLoad(1e300, 0)
+"""Worse than all that is up and moves, better than what is down."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class _Status:
     load: LinkLoad = IDLE
     is_congested: bool = False
     is_up: bool = False
+    is_stalled: bool = False
 
 
 class LinkStatus:
@@ -82,17 +85,32 @@ class LinkStatus:
     def set_up(self, link: str, is_up: bool) -> None:
         """Mark *link* as up, or as down: then its CI is infinite."""
         self._status[link].is_up = is_up
+        self._status[link].is_stalled = False
+
+    def set_stalled(self, link: str, is_stalled: bool) -> bool:
+        """Mark *link* as one whose peer acknowledges nothing, or as one where it does. Returns whether that is news."""
+        status = self._status[link]
+        is_news = status.is_stalled != is_stalled
+        status.is_stalled = is_stalled
+        return is_news
+
+    def is_failed(self, link: str) -> bool:
+        """Return whether *link* is down or stalled."""
+        status = self._status[link]
+        return status.is_stalled or not status.is_up
 
     def is_up(self, link: str) -> bool:
         """Return whether *link* is up."""
         return self._status[link].is_up
 
     def is_congested(self, link: str) -> bool:
-        """Return whether the queue of *link* was congested, or the link is down."""
+        """Return whether the queue of *link* was congested, or the link is down or stalled."""
         status = self._status[link]
-        return status.is_congested or not status.is_up
+        return status.is_congested or status.is_stalled or not status.is_up
 
     def load(self, link: str) -> LinkLoad:
         """Return the load of *link*."""
         status = self._status[link]
+        if status.is_up and status.is_stalled:
+            return STALLED
         return status.load if status.is_up else DOWN

@@ -50,7 +50,7 @@ class RoutingCase(IntEnum):
     LAST_RESORT = 4
     """Case iv: sends an extra copy on the least loaded of the congested iLinks."""
     DETOUR = 5
-    """All these iLinks are down: sends an extra copy that passes through another gateway."""
+    """All these iLinks are down or stalled: sends an extra copy that passes through another gateway."""
     STUCK = 6
     """There is no such gateway: one copy for each cluster waits until its iLink is up again."""
 
@@ -82,13 +82,13 @@ class RouteSelector:
     ) -> None:
         """across: other cluster -> the peers there, that of the own home position first.
 
-        is_dynamic: avoid congested iLinks, not only those that are down.
+        is_dynamic: avoid congested iLinks, not only those that are down or stalled.
         """
         self._neighbours = tuple(neighbours)
         self._across = {cluster: tuple(dict.fromkeys(peers)) for cluster, peers in across.items()}
         self._status = status
         self._order = {peer: at for at, peer in enumerate((*neighbours, *(p for v in across.values() for p in v)))}
-        self._is_avoided = status.is_congested if is_dynamic else self._is_down
+        self._is_avoided = status.is_congested if is_dynamic else status.is_failed
 
     def route(
         self,
@@ -122,7 +122,7 @@ class RouteSelector:
         copies = [RoutedCopy(peer, handed if peer == chosen else 0) for peer in (*targets, *free)]
         if chosen is not None:
             return RoutingDecision(copies, case, chosen)
-        chosen = self._best([peer for peer in congested if self._status.is_up(peer)], preferred)
+        chosen = self._best([peer for peer in congested if not self._status.is_failed(peer)], preferred)
         if chosen is not None:
             extra = RoutedCopy(chosen, handed & ~(1 << congested[chosen]))
             return RoutingDecision([*copies, extra], RoutingCase.LAST_RESORT, chosen)
@@ -156,10 +156,7 @@ class RouteSelector:
             return None
         others = [peer for cluster, peers in self._across.items() if not pending >> cluster & 1 for peer in peers]
         for peers in (others, self._neighbours):
-            usable = [peer for peer in peers if self._status.is_up(peer) and peer not in avoided]
+            usable = [peer for peer in peers if not self._status.is_failed(peer) and peer not in avoided]
             if usable:
                 return self._best(usable, None)
         return None
-
-    def _is_down(self, peer: str) -> bool:
-        return not self._status.is_up(peer)

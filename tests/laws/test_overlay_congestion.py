@@ -6,7 +6,7 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.federation.options import FederationOptions
-from edgebroker.instants import MILLISECOND, SECOND, Duration
+from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration
 from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
@@ -18,8 +18,11 @@ from edgelab.simworld.roads import RoadConditions
 from edgelab.simworld.simulation import Simulation
 
 NARROW = RoadConditions(bytes_per_s=2_000, buffer_bytes=4_096)
+PROXIED = RoadConditions(bytes_per_s=2_000, buffer_bytes=1 << 20)
+"""The same behind a proxy that ends TCP and takes whatever comes: nothing ever waits at the gateway."""
 MESSAGES = 250
 PAUSE = 20 * MILLISECOND
+PUBLISHED_EVERY = 100 * MILLISECOND
 PADDING = b"." * 250
 """What is published takes 15,000 bytes a second, and the road carries 2,000."""
 
@@ -27,7 +30,7 @@ PADDING = b"." * 250
 class Cliff:
     """A publisher at one site, readers at the two others, and a road to one of them that becomes narrow."""
 
-    def __init__(self, is_dynamic: bool, qos: int, seed: int) -> None:
+    def __init__(self, is_dynamic: bool, qos: int, seed: int, narrow: RoadConditions = NARROW) -> None:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
         self.gateways = SimulatedGateways(
@@ -42,7 +45,7 @@ class Cliff:
         for reader in self.readers:
             reader.subscribe("t", 2)
         self.wait(SECOND)
-        self.gateways.road("a.0", "a.1").conditions = NARROW
+        self.gateways.road("a.0", "a.1").conditions = narrow
         self.begun = self.simulation.now
         for number in range(MESSAGES):
             assert self.publisher.publish("t", b"%d %s" % (number, PADDING), qos)
@@ -77,6 +80,52 @@ def test_a_narrow_uplink_is_gone_around(qos: int, seed: int) -> None:
     assert not any(count for case, count in cases.items() if case is not RoutingCase.NONE)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_uplink_that_is_narrow_behind_a_proxy_is_gone_around(qos: int, seed: int) -> None:
+    cliff = Cliff(True, qos, seed, PROXIED)
+    for reader in cliff.readers:
+        assert cliff.delays(reader).keys() == set(range(MESSAGES)), "one was lost"
+    soon = sorted(cliff.delays(cliff.readers[0]).values())
+    assert soon[MESSAGES // 2] < SECOND
+    assert cliff.gateways["a.0"].overlay.peers.forwarder.cases[RoutingCase.ANOTHER_CLUSTER] > MESSAGES // 2
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_gateway_whose_disk_takes_nothing_is_gone_around(is_dynamic: bool, qos: int, seed: int) -> None:
+    """Readers behind it are served by the other gateway of their site."""
+    simulation = Simulation(seed)
+    gateways = SimulatedGateways(
+        simulation,
+        Topology.product(Scot(Factor.parse("a-b"), 2)),
+        is_stored=True,
+        federation_options=FederationOptions(is_dynamic=is_dynamic),
+    )
+    gateways.wait_for_links()
+    publisher = Participant("publisher", gateways["a.0"], V5, True, 20, FAIR)
+    reader = Participant("reader", gateways["b.1"], V5, True, 20, FAIR)
+    for one in (publisher, reader):
+        one.connect()
+    simulation.run_until(simulation.now + SECOND)
+    reader.subscribe("t", 2)
+    simulation.run_until(simulation.now + SECOND)
+    store = gateways["a.1"].store
+    assert store is not None
+    store.disk.sync_fails = store.disk.write_fails = 1.0
+    begun = simulation.now
+    for number in range(200):
+        publisher.publish("t", b"%d" % number, qos)
+        simulation.run_until(simulation.now + PUBLISHED_EVERY)
+    simulation.run_until(simulation.now + SECOND)
+    heard = {int(heard.payload): heard.at - begun for heard in reader.received}
+    late = [number for number in range(100, 200) if heard.get(number, NEVER) > number * PUBLISHED_EVERY + SECOND]
+    assert not late, "they wait at the gateway whose disk takes nothing"
+    store.disk.sync_fails = store.disk.write_fails = 0.0
+    simulation.run_until(simulation.now + 60 * SECOND)
+    assert sorted(int(heard.payload) for heard in reader.received) == list(range(200))
+
+
 def test_nothing_is_looked_at_while_nothing_waits(seed: int) -> None:
     simulation = Simulation(seed)
     topology = Topology.product(Scot(Factor.parse("a"), 2))
@@ -84,6 +133,5 @@ def test_nothing_is_looked_at_while_nothing_waits(seed: int) -> None:
     gateways.wait_for_links()
     simulation.run_until(simulation.now + 60 * SECOND)
     for gateway in gateways:
-        assert gateway.overlay.congestion is not None
         assert gateway.overlay.congestion.due is None
         assert gateway.overlay.peers.link_status.window == 0

@@ -87,6 +87,16 @@ class LinkHeartbeat:
         return min(self._samples)[1] if self._samples else None
 
     @property
+    def round_trip_min(self) -> Duration:
+        """The shortest of the last round trips; 0 until the first answer."""
+        return min(self._samples)[0] if self._samples else 0
+
+    @property
+    def patience_min(self) -> Duration:
+        """How long an answer may take where the shortest of the last round trips is the rule."""
+        return min(PATIENCE_MAX, max(self._patience_min, ROUND_TRIPS * self.round_trip_min))
+
+    @property
     def patience(self) -> Duration:
         """How long an answer may take."""
         if not self.round_trip:

@@ -23,6 +23,7 @@ and whose record is not arrives again, and is recognised by its event id.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -88,6 +89,59 @@ class BackOff:
             self._failures = 0
 
 
+MARK_INTERVAL: Final[Duration] = 50 * MILLISECOND
+MARKS_MAX: Final = 128
+LATE: Final[Duration] = SECOND
+"""An acknowledgement that takes longer than this, or than four of the shortest round trips, is late: the peer syncs its
+disk before, which takes a tenth of it, or the message stands in a queue on the way.
+"""
+STALLED_PATIENCES: Final = 3
+"""Patiences without progress after which a link is stalled, although its peer answers pings."""
+
+
+class AckProgress:
+    """When messages were sent on a connection, as far as it must be known whether their acknowledgements are late.
+
+    What a proxy, a tunnel or a modem with a large buffer accepts does not wait at this gateway, and may still be far
+    from the peer.
+    """
+
+    __slots__ = ("_marks", "_waits_since", "late_upto")
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[Instant, dict[TrafficClass, int]]] = deque(maxlen=MARKS_MAX)
+        self._waits_since: Instant | None = None
+        self.late_upto: dict[TrafficClass, int] = {}
+        """Class -> the last number that was sent so long ago that its acknowledgement is late."""
+
+    def sent(self, outbox: LinkOutbox, now: Instant) -> None:
+        """Record that something was sent. The instant is exact to MARK_INTERVAL."""
+        if not outbox.awaits_ack:
+            return
+        if self._waits_since is None:
+            self._waits_since = now
+        if not self._marks or now >= self._marks[-1][0] + MARK_INTERVAL:
+            self._marks.append((now, outbox.last_sent()))
+
+    def acked(self, is_progress: bool, awaits_more: bool, now: Instant) -> None:
+        """Record an acknowledgement. *is_progress*: of something that was not acknowledged before."""
+        if not awaits_more:
+            self._waits_since = None
+            self._marks.clear()
+            self.late_upto = {}
+        elif is_progress:
+            self._waits_since = now
+
+    def update_late(self, late: Duration, now: Instant) -> None:
+        """Let `late_upto` be what was sent *late* or longer ago."""
+        while self._marks and self._marks[0][0] <= now - late:
+            self.late_upto = self._marks.popleft()[1]
+
+    def waits_longer_than(self, duration: Duration, now: Instant) -> bool:
+        """Return whether no acknowledgement has come for *duration* although one is owed."""
+        return self._waits_since is not None and now - self._waits_since >= duration
+
+
 DEFLATE_CAPABILITY: Final = "deflate"
 SERIES_CAPABILITY: Final = "series"
 BACKPRESSURE_CAPABILITY: Final = "crowded"
@@ -140,6 +194,7 @@ class Link:
         self._sender = LinkSender(False)
         self._send_by: Instant = NEVER  # deadline of the present batch
         self._sent_at: Instant = -NEVER  # when the last batch was sent
+        self._progress = AckProgress()
         self._pinged: int | None = None
         self._is_stopped = False
 
@@ -229,6 +284,17 @@ class Link:
         """Return whether messages wait because the socket is full or the link's rate is exceeded."""
         is_slow = self.connection is not None and (self.connection.paused or now < self.budget.owed_until)
         return is_slow and self.outbox.waiting_bytes > 0
+
+    def is_stalled(self, now: Instant) -> bool:
+        """Return whether the peer has acknowledged nothing for three patiences although it owes it: its disk takes
+        nothing, or what was sent stands in a queue on the way.
+        """
+        return self._progress.waits_longer_than(STALLED_PATIENCES * self.heartbeat.patience_min, now)
+
+    def late(self, now: Instant) -> int:
+        """Return the number of events that the peer should have acknowledged by now."""
+        self._progress.update_late(max(LATE, 4 * self.heartbeat.round_trip_min), now)
+        return self.outbox.unacked_upto(self._progress.late_upto)
 
     def _send_after(self, since: Instant, now: Instant) -> None:
         self._send_by = min(self._send_by, max(now, since + self.options.batch))
@@ -348,6 +414,7 @@ class Link:
         self._sender = LinkSender(
             deflates, SERIES_CAPABILITY in hello.capabilities, BACKPRESSURE_CAPABILITY in hello.capabilities
         )
+        self._progress = AckProgress()
         received = hello.received
         # Both ends must be the same processes as before, or CONTROL messages were lost.
         goes_on = is_same_boot and received.run == self.identity.run and not self.outbox.is_overrun
@@ -395,9 +462,12 @@ class Link:
     def _receive_signal(self, signal: LinkSignal, now: Instant) -> None:
         values = signal.values
         if signal.code is SignalCode.ACK:
+            before = len(self.outbox.delivered)
             for service, upto in zip(values[::2], values[1::2], strict=True):
                 self.outbox.acked(TrafficClass(service), upto)
-            self.heartbeat.set_owed(self.outbox.awaits_ack, now)
+            is_owed = self.outbox.awaits_ack
+            self.heartbeat.set_owed(is_owed, now)
+            self._progress.acked(len(self.outbox.delivered) > before, is_owed, now)
         elif signal.code is SignalCode.PING:
             self.heartbeat.ping_received()
             self._pinged = values[0]
@@ -430,6 +500,7 @@ class Link:
             self._sent_at = now
             self._charge(len(data), now)
             self.heartbeat.sent(self.outbox.awaits_ack, len(self.outbox.delivered) > delivered_before, now)
+            self._progress.sent(self.outbox, now)
         self._send_by = self._next_send(bool(data), bool(spent), now)
         return data
 
@@ -461,6 +532,7 @@ class Link:
             self._sender.ended(self.outbox)
             self.outbox.closed()
             self._backoff.ended(self._opened_at, now)
+            self._progress = AckProgress()
             self._send_by = NEVER
             self._events.append(LinkDown(self.peer, reason))
             self._dial_later(now)

@@ -369,6 +369,23 @@ class LinkOutbox:
         """Whether the peer owes an acknowledgement."""
         return any(queue.unacked for queue in self.queues.values())
 
+    def last_sent(self) -> dict[TrafficClass, int]:
+        """Return class -> the number of the last event that was sent and is not acknowledged."""
+        return {
+            service: queue.unacked[-1].number
+            for service, queue in self.queues.items()
+            if queue.unacked and service is not TrafficClass.CONTROL
+        }
+
+    def unacked_upto(self, numbers: Mapping[TrafficClass, int]) -> int:
+        """Return how many messages up to *numbers*, class -> number, were sent and are not acknowledged."""
+        count = 0
+        for service, upto in numbers.items():
+            unacked = self.queues[service].unacked
+            if unacked and unacked[0].number <= upto:  # their numbers follow each other but for a restart
+                count += min(len(unacked), upto - unacked[0].number + 1)
+        return count
+
     def acked(self, service: TrafficClass, upto: int) -> None:
         """Handle an acknowledgement of all numbers of *service* up to *upto*."""
         acknowledged = self.queues[service].acked(upto)

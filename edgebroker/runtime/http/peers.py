@@ -20,7 +20,7 @@ def link_report(peer_manager: PeerManager) -> dict[str, Any]:
         "received_bytes": peer_manager.received_bytes,
         "sent_bytes": peer_manager.sent_bytes,
         "strangers_refused": peer_manager.overlay.links.unidentified,
-        "routing": "static" if peer_manager.overlay.congestion is None else "dynamic",
+        "routing": "dynamic" if peer_manager.overlay.congestion.is_dynamic else "static",
         "detours": detours(peer_manager),
         "crowded": [
             {"at": place, "for": neighbour}

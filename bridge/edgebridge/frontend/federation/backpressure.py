@@ -3,7 +3,8 @@
 `PeerBackpressure` refuses events of local clients and tells other gateways of full outboxes. `CongestionSampler`
 counts what enters and leaves the queues of links, window by window, for dynamic routing [SCOT 2.7]. While nothing
 waits for any link, there are no windows and no timer. What a link holds back to send it in one batch does not count
-as waiting.
+as waiting. What was sent and should have been acknowledged does: it waits where this gateway does not see it, in the
+buffer of a proxy or at a peer whose disk is slow.
 """
 
 from __future__ import annotations
@@ -104,17 +105,32 @@ class PeerBackpressure:
 class CongestionSampler:
     """Those of one gateway."""
 
-    def __init__(self, links: LinkTable, peers: FederationRouter) -> None:
+    def __init__(self, links: LinkTable, peers: FederationRouter, is_dynamic: bool) -> None:
         self._links = links
         self._peers = peers
+        self.is_dynamic = is_dynamic
+        """Whether the lengths of queues count; else only links that are stalled are looked for."""
+        self._next_look: Instant = 0
         self.due: Instant | None = None
         """When the present window ends."""
         self._before: dict[str, tuple[int, int]] = {}
 
-    def sample(self, now: Instant) -> None:
-        """All links were flushed: a window begins if something waits all the same, and ends when it is time."""
+    def sample(self, now: Instant) -> bool:
+        """All links were flushed: a window begins if something waits all the same, and ends when it is time. Returns
+        whether a link is stalled that was not, or the other way round.
+        """
+        is_news = False
+        if now >= self._next_look:
+            self._next_look = now + WINDOW
+            for link in self._links:
+                is_news = self._peers.link_status.set_stalled(link.peer, link.is_stalled(now)) or is_news
+        if self.is_dynamic:
+            self._sample_queues(now)
+        return is_news
+
+    def _sample_queues(self, now: Instant) -> None:
         if self.due is None:
-            if any(link.is_held_up(now) for link in self._links):
+            if any(link.is_held_up(now) or link.late(now) for link in self._links):
                 self._begin(now)
         elif now >= self.due:
             queues = {link.peer: self._queue(link, now) for link in self._links}
@@ -131,6 +147,7 @@ class CongestionSampler:
         entered, left = _counts(link)
         before = self._before[link.peer]
         waiting = sum(link.figures(service).waiting for service in SHARED) if link.is_held_up(now) else 0
+        waiting += link.late(now)
         return QueueSample(entered - before[0], left - before[1], waiting)
 
 

@@ -142,8 +142,8 @@ class FederationMember:
         self._grow_outboxes()
         self._waiting_room = self.links.waiting_room()
         self.backpressure = PeerBackpressure(self.links, self.peers)
-        self.congestion = CongestionSampler(self.links, self.peers) if ways.is_dynamic else None
-        """What dynamic routing goes by; None: routing is static."""
+        self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
+        """Which links are stalled, and how congested they are."""
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.fast_path: FederationFastPath | None = None
@@ -252,8 +252,8 @@ class FederationMember:
             due = self.links.next_turn(now)
             if not self.links.with_events():
                 break
-        if self.congestion is not None:
-            self.congestion.sample(now)
+        if self.congestion.sample(now):
+            self._invalidate_routes()
         if self.peers.ids.allocated > self._id_reservation.extend_at:
             self._id_reservation.extend(self.peers.ids, now)
         self._plan(due)
@@ -318,8 +318,7 @@ class FederationMember:
         timers = self.peers.timers
         if timers.changes != self._timer_changes:
             self._timer_changes, self._timer_due = timers.changes, timers.next_due()
-        windows = None if self.congestion is None else self.congestion.due
-        for one in (self._timer_due, self.retained.due, windows, self.pager.due):
+        for one in (self._timer_due, self.retained.due, self.congestion.due, self.pager.due):
             if one is not None and one < due:
                 due = one
         for stream in self.streams:
