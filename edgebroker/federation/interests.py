@@ -42,6 +42,10 @@ class PlainAnnouncer:
     def __contains__(self, number: int) -> bool:
         return number in self._subscriptions
 
+    def is_shadowed(self, interest: Interest) -> bool:
+        """Return False: it is not known whether another interest covers *interest*."""
+        return False
+
     @property
     def interests(self) -> tuple[Interest, ...]:
         """All announced interests, the oldest first."""
@@ -144,7 +148,9 @@ class ClusterInterests:
         self._announced: dict[str, CoveringAnnouncer | PlainAnnouncer] = {
             peer: CoveringAnnouncer() if is_covering else PlainAnnouncer() for peer in neighbours
         }
-        self._cluster: CoveringAnnouncer | PlainAnnouncer = CoveringAnnouncer() if is_precise else PlainAnnouncer()
+        self._cluster: CoveringAnnouncer | PlainAnnouncer = (
+            CoveringAnnouncer(shadows=True) if is_precise else PlainAnnouncer()
+        )
         self._is_precise = is_precise
         self._widened: dict[tuple[tuple[Interest, ...], int], Answer] = {}  # interests and bytes -> what `wants` made
         self._by_topic: TopicIndex[Interest] = TopicIndex()
@@ -255,7 +261,7 @@ class ClusterInterests:
             return ANYTHING
         if not self._is_precise:
             return Answer(None, True) if self._by_topic.overlaps(topic_filter) else NOTHING
-        found = tuple(islice(self._by_topic.overlapping(topic_filter), COVERED_MAX + 1))
+        found = tuple(islice(self._widest_under(topic_filter), COVERED_MAX + 1))
         is_small = len(found) <= COVERED_MAX
         if is_small and octets_of(found) <= octets:
             return Answer(found, True)
@@ -263,7 +269,7 @@ class ClusterInterests:
         answer = self._widened.get(key)
         if answer is None and may_widen:
             if not is_small:  # their topics alone, if these are few
-                every = self._by_topic.overlapping(topic_filter)
+                every = self._widest_under(topic_filter)
                 found = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in every))
             summary = widened(found, octets) if len(found) <= COVERED_MAX else None
             answer = ANYTHING if summary is None else Answer(*summary)
@@ -272,6 +278,11 @@ class ClusterInterests:
                     self._widened.clear()
                 self._widened[key] = answer
         return answer or ANYTHING
+
+    def _widest_under(self, topic_filter: TopicFilter) -> Iterator[Interest]:
+        """Iterate over the interests that share a topic with *topic_filter*, but for those that another one covers."""
+        is_shadowed = self._cluster.is_shadowed
+        return (one for one in self._by_topic.overlapping(topic_filter) if not is_shadowed(one))
 
     def extended(self, answer: Answer, added: Sequence[Interest], octets: int) -> Answer:
         """Return *answer*, whose covering is not None, with the interests *added*; itself if it covers them.

@@ -118,10 +118,11 @@ class CoveringEntry:
 
     `holders`: the number of subscriptions that have it. `outline`: its outline while it is announced. While it is
     hidden, that is None, and `covered_by` is the announced entry that covers it; `hidden`: the entries whose
-    `covered_by` this is.
+    `covered_by` this is. `shadowed_by`: another announced entry that covers this announced one, as far as that is
+    known; `shadowed`: the entries whose `shadowed_by` this is.
     """
 
-    __slots__ = ("covered_by", "hidden", "holders", "interest", "order", "outline")
+    __slots__ = ("covered_by", "hidden", "holders", "interest", "order", "outline", "shadowed", "shadowed_by")
 
     def __init__(self, interest: Interest, order: int) -> None:
         self.interest = interest
@@ -130,6 +131,8 @@ class CoveringEntry:
         self.outline: EntryOutline | None = None
         self.covered_by: CoveringEntry | None = None
         self.hidden: dict[CoveringEntry, None] = {}
+        self.shadowed: dict[CoveringEntry, None] = {}
+        self.shadowed_by: CoveringEntry | None = None
 
 
 class EntryOutline:

@@ -51,7 +51,7 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """UNSUB: no subscriber behind the sender has these interests any more, or other announced ones cover them."""
+    """UNSUB: no subscriber behind the sender has these interests any more."""
 
     interests: tuple[Interest, ...]
     epoch: int

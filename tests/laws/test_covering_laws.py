@@ -302,15 +302,18 @@ def topic_filter_of(chance: random.Random) -> TopicFilter:
     return TopicFilter.parse("/".join(levels) or "#")
 
 
+@pytest.mark.parametrize("shadows", [False, True])
 @pytest.mark.parametrize("patterned", [False, True])
-def test_what_is_announced_accepts_what_the_subscriptions_accept(chance: random.Random, patterned: bool) -> None:
+def test_what_is_announced_accepts_what_the_subscriptions_accept(
+    chance: random.Random, patterned: bool, shadows: bool
+) -> None:
     for _ in range(15):
         pool = [
             (topic_filter_of(chance), chance.choice(((), *(filter_of(chance, patterned) for _ in range(6)))))
             for _ in range(25)
         ]
         subscriptions: dict[int, tuple[TopicFilter, tuple[Predicate, ...]]] = {}
-        announced, told = CoveringAnnouncer(), set[Interest]()
+        announced, told = CoveringAnnouncer(shadows), set[Interest]()
         for number in range(60):
             if subscriptions and chance.random() < 0.45:
                 gone = chance.choice(sorted(subscriptions))
@@ -325,6 +328,8 @@ def test_what_is_announced_accepts_what_the_subscriptions_accept(chance: random.
             assert told == set(announced.interests)
             assert len(told) == len(announced.interests)
             check_announced(chance, told, subscriptions)
+            if shadows:
+                check_widest(chance, {one for one in told if not announced.is_shadowed(one)}, subscriptions)
         for number in chance.sample(sorted(subscriptions), len(subscriptions)):
             change = announced.remove(number)
             told = (told | set(change.announce)) - set(change.withdraw)
@@ -333,12 +338,18 @@ def test_what_is_announced_accepts_what_the_subscriptions_accept(chance: random.
         assert not announced._index._root.below
 
 
-def check_announced(
+def check_widest(
     chance: random.Random, told: set[Interest], subscriptions: dict[int, tuple[TopicFilter, tuple[Predicate, ...]]]
 ) -> None:
     for one, other in product(told, repeat=2):
         if one is not other and one.topic_filter.covers(other.topic_filter):
             assert not covers((one.predicate,), (other.predicate,)), (one, other)
+    check_announced(chance, told, subscriptions)
+
+
+def check_announced(
+    chance: random.Random, told: set[Interest], subscriptions: dict[int, tuple[TopicFilter, tuple[Predicate, ...]]]
+) -> None:
     for _ in range(6):
         topic_filter, predicates = chance.choice([*subscriptions.values(), (TopicFilter.parse("x"), ())])
         topic = "/".join(chance.choice(LEVELS[:4]) if level in "+#" else level for level in topic_filter.levels) or "x"

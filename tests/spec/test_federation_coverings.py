@@ -4,6 +4,7 @@ up, and never too narrow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
@@ -23,6 +24,8 @@ from edgebroker.topics import TopicFilter
 from edgelab.bench.churn.trial import RangeLoad
 from edgelab.demo.subscriber_specs import SUBSCRIBER_SPECS
 from edgelab.simworld.federation import Federation
+
+from ..support.routers import federation, kinds
 
 HOST, READERS = "gw-here", "gw-there"
 
@@ -221,3 +224,23 @@ def test_who_advertises_later_is_told_anything_first_and_a_covering_at_once() ->
     assert first is None
     assert second is not None
     assert isinstance(second[0], Interest)
+
+
+def test_a_wide_subscription_that_comes_and_goes_is_told_alone() -> None:
+    """Beside 500 filters: what it covers stays announced, and is not told again."""
+    made = federation("a-b-c", 2)
+    for number in range(500):
+        made.subscribe("a.0", number, f"plant/{number % 20}", Filter.parse(f"dev = {number} AND t > 3").predicates)
+    made.settle()
+    kinds(made)
+    for _ in range(2):
+        made.subscribe("a.0", 1_000, "#")
+        made.settle()
+        assert kinds(made) == Counter(Announce=2), "one on each link of the site"
+        assert made.peers["c.0"].interests.wants(TopicFilter.parse("plant/1/#"), 4_096, True).covering == (
+            Interest(TopicFilter.parse("#"), ()),
+        )
+        made.unsubscribe("a.0", 1_000)
+        made.settle()
+        assert kinds(made) == Counter(Withdraw=2)
+        assert len(made.peers["c.0"].interests.wants(TopicFilter.parse("plant/1/#"), 8_192, True).covering or ()) == 25

@@ -253,8 +253,8 @@ def interest(topic: str, text: str | None = None) -> Interest:
 class Neighbour:
     """One neighbour, and subscriptions written as texts."""
 
-    def __init__(self) -> None:
-        self.announced = CoveringAnnouncer()
+    def __init__(self, shadows: bool = False) -> None:
+        self.announced = CoveringAnnouncer(shadows)
 
     def add(self, number: int, topic: str, text: str | None = None) -> InterestDelta:
         return self.announced.add(number, TopicFilter.parse(topic), ((),) if text is None else predicates(text))
@@ -273,14 +273,40 @@ def test_what_is_covered_is_not_announced() -> None:
 
 
 @pytest.mark.clause("F-56")
-def test_a_wider_one_takes_the_place_of_those_it_covers() -> None:
-    neighbour = Neighbour()
+@pytest.mark.parametrize("shadows", [False, True])
+def test_a_wider_one_that_comes_and_goes_leaves_those_it_covers_announced(shadows: bool) -> None:
+    neighbour = Neighbour(shadows)
     narrow = [interest("plant/a", "temp > 40"), interest("plant/b", "temp > 50"), interest("+/b", "temp > 60")]
     for number, (topic, text) in enumerate((("plant/a", "temp > 40"), ("plant/b", "temp > 50"), ("+/b", "temp > 60"))):
         neighbour.add(number, topic, text)
-    assert neighbour.add(9, "plant/#", "temp > 30") == InterestDelta(
-        (interest("plant/#", "temp > 30"),), tuple(narrow[:2])
+    wide = interest("plant/#", "temp > 30")
+    for _ in range(2):
+        assert neighbour.add(9, "plant/#", "temp > 30") == InterestDelta((wide,))
+        assert neighbour.announced.interests == (*narrow, wide)
+        assert [neighbour.announced.is_shadowed(one) for one in (*narrow, wide)] == [shadows, shadows, False, False]
+        assert not neighbour.add(10, "plant/c", "temp > 41"), "it came later"
+        assert not neighbour.announced.remove(10)
+        assert neighbour.announced.remove(9) == InterestDelta((), (wide,))
+        assert not any(map(neighbour.announced.is_shadowed, narrow))
+
+
+@pytest.mark.clause("F-56", "F-57")
+def test_what_loses_the_one_that_covers_it_may_have_another() -> None:
+    neighbour = Neighbour(True)
+    neighbour.add(1, "plant/a/x", "temp > 40")
+    neighbour.add(2, "plant/#", "temp > 30")
+    neighbour.add(3, "#", "temp > 20")
+    neighbour.add(4, "+/a/#", "temp > 35")
+    narrow = interest("plant/a/x", "temp > 40")
+    assert neighbour.announced.remove(3) == InterestDelta(
+        (interest("+/a/#", "temp > 35"),), (interest("#", "temp > 20"),)
     )
+    assert neighbour.announced.is_shadowed(narrow)
+    neighbour.announced.remove(2)
+    assert neighbour.announced.is_shadowed(narrow), "by the other one"
+    neighbour.announced.remove(4)
+    assert not neighbour.announced.is_shadowed(narrow)
+    assert neighbour.announced.interests == (narrow,)
 
 
 @pytest.mark.clause("F-56")
