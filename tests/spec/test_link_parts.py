@@ -24,7 +24,7 @@ from edgebroker.overlay.link.handshake import (
     hello_bytes,
 )
 from edgebroker.overlay.link.heartbeat import PATIENCE_FIRST, PATIENCE_MAX, PATIENCE_MIN, SAMPLES, LinkHeartbeat
-from edgebroker.overlay.link.link import DELAY_MAX, DELAY_MIN, STEADY, BackOff
+from edgebroker.overlay.link.link import DELAY_MAX, DELAY_MIN, OFFLINE_DELAY, STEADY, BackOff
 from edgebroker.overlay.link.outbox import LinkOutbox, OutboxBounds
 from edgebroker.overlay.messages import Unadvertise
 from edgebroker.overlay.scot import Scot
@@ -53,6 +53,19 @@ def test_only_a_steady_connection_makes_the_next_delay_short() -> None:
         backoff.ended(0, STEADY - 1)
     assert backoff.next_delay(1.0) == DELAY_MAX
     backoff.ended(0, STEADY)
+    assert backoff.next_delay(1.0) == DELAY_MIN
+
+
+def test_delays_begin_anew_with_a_sign_of_a_network() -> None:
+    backoff = BackOff()
+    for _ in range(10):
+        backoff.next_delay(1.0)
+    assert backoff.next_delay(1.0, is_offline=True) == OFFLINE_DELAY, "no packet leaves"
+    assert backoff.next_delay(1.0, is_offline=True) == OFFLINE_DELAY
+    assert backoff.next_delay(1.0) == DELAY_MIN, "somebody was asked"
+    for _ in range(10):
+        backoff.next_delay(1.0)
+    backoff.network_seen()
     assert backoff.next_delay(1.0) == DELAY_MIN
 
 

@@ -65,23 +65,41 @@ STEADY: Final[Duration] = 30 * SECOND
 """A connection that lasted this long resets the back-off; a flapping one does not."""
 
 
+OFFLINE_DELAY: Final[Duration] = 2 * SECOND
+"""The longest delay while this gateway has no network, so that no packet leaves."""
+
+
 class BackOff:
     """The dial delays of one link.
 
     A delay is random between half and all of its maximum, so that the gateways of a site do not dial in step after an
-    uplink failure. From the eighth failure in a row on, a link dials at most twice a minute.
+    uplink failure. From the eighth failure in a row on, a link dials at most twice a minute. The delays begin anew with
+    every sign of a network: a gateway that moves may have one for half a minute only. While there is none, a dial costs
+    nothing, and the delays stay short.
     """
 
-    __slots__ = ("_failures",)
+    __slots__ = ("_failures", "_is_offline")
 
     def __init__(self) -> None:
         self._failures = 0
+        self._is_offline = False
 
-    def next_delay(self, chance: float) -> Duration:
-        """Return the next delay. *chance* is a random number from 0 to 1."""
+    def next_delay(self, chance: float, is_offline: bool = False) -> Duration:
+        """Return the next delay. *chance* is a random number from 0 to 1; *is_offline*: the last dial failed because
+        this gateway has no network.
+        """
+        if self._is_offline and not is_offline:
+            self._failures = 0
+        self._is_offline = is_offline
         whole = min(DELAY_MAX, DELAY_MIN << min(self._failures, 7))
+        if is_offline:
+            whole = min(whole, OFFLINE_DELAY)
         self._failures += 1
         return whole // 2 + int(whole // 2 * chance)
+
+    def network_seen(self) -> None:
+        """Begin anew, because there is a sign of a network."""
+        self._failures = 0
 
     def ended(self, opened_at: Instant, now: Instant) -> None:
         """Handle the end of a connection that was opened at *opened_at*."""
@@ -348,11 +366,16 @@ class Link:
         connection.out += encode_hello(self._hello())
         return connection
 
-    def dial_failed(self, now: Instant) -> None:
-        """Handle a DialRequest that failed."""
+    def dial_failed(self, now: Instant, is_offline: bool = False) -> None:
+        """Handle a DialRequest that failed. *is_offline*: because this gateway has no network."""
         if self._is_dialling and self._dialling is None:
             self._is_dialling = False
-            self._dial_later(now)
+            self._dial_later(now, is_offline)
+
+    def network_seen(self, now: Instant) -> None:
+        """Handle a sign that this gateway has a network: dial soon, and with short delays again."""
+        self._backoff.network_seen()
+        self.dial_soon(now)
 
     def offered(self, connection: LinkConnection, hello: Hello, now: Instant) -> None:
         """Accept an incoming connection with *hello* of the peer. Raises HelloRefused."""
@@ -435,9 +458,9 @@ class Link:
         if self._dial_at is not None:
             self._dial_at = min(self._dial_at, now + int(HURRY * self._chance()))
 
-    def _dial_later(self, now: Instant) -> None:
+    def _dial_later(self, now: Instant, is_offline: bool = False) -> None:
         if self.options.dials and not self._is_stopped and self.connection is None:
-            self._dial_at = now + self._backoff.next_delay(self._chance())
+            self._dial_at = now + self._backoff.next_delay(self._chance(), is_offline)
 
     # -- the connection -------------------------------------------------------------------------------------------
 

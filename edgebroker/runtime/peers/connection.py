@@ -10,6 +10,7 @@ period the window starts anew.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import socket
 import struct
@@ -125,8 +126,16 @@ DIAL_S: Final = 10.0
 """For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
 
 
+OFFLINE_ERRORS: Final = frozenset((errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, socket.EAI_AGAIN))
+"""This machine has no route, no interface, no address, or no name server."""
+
+
 class DialError(Exception):
-    """No address could be reached; the text says why for each."""
+    """No address could be reached; the text says why for each. `is_offline`: because this machine has no network."""
+
+    def __init__(self, reason: str, is_offline: bool = False) -> None:
+        super().__init__(reason)
+        self.is_offline = is_offline
 
 
 async def dial(
@@ -143,6 +152,7 @@ async def dial(
     """
     loop = asyncio.get_running_loop()
     reasons: list[str] = []
+    offline = 0
     for address in addresses:
         try:
             name = None if context is None else server_name
@@ -156,9 +166,11 @@ async def dial(
             verify_message = getattr(error, "verify_message", "")  # of ssl.SSLError, which is not imported without TLS
             reason = f"its certificate is not accepted: {verify_message}" if verify_message else reason_of(error)
             reasons.append(f"{address}: {reason}")
+            offline += getattr(error, "errno", None) in OFFLINE_ERRORS
         else:
             return
-    raise DialError("; ".join(reasons) or "the topology has no address for it")
+    is_offline = bool(reasons) and offline == len(reasons)
+    raise DialError("; ".join(reasons) or "the topology has no address for it", is_offline)
 
 
 def reason_of(error: Exception) -> str:

@@ -27,6 +27,7 @@ from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import FederationMembership, prepare_change
+from edgebroker.runtime.peers.network_watch import NetworkWatch
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.sections import OverlaySettings
@@ -83,6 +84,7 @@ class PeerManager:
         self._servers: list[asyncio.Server] = []
         self._connections: dict[LinkConnection, PeerConnection] = {}
         self._dials: set[asyncio.Task[None]] = set()
+        self._network_watch = NetworkWatch(self._network_seen)
         self._strangers: AddressShares[AcceptedPeer] = AddressShares()
         self.displaced = 0
         """Accepted connections that were closed for newer ones, before it was known who they are."""
@@ -124,6 +126,7 @@ class PeerManager:
         if self.membership.tls is None and not all(_is_local(address.host) for address in self.addresses):
             text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
             self._operator_log.log(Level.WARNING, "overlay-no-tls", text)
+        self._network_watch.open()
         self._reactor.before_flush = self._turn
         self.overlay.start(clock())
         self._reactor.schedule_flush()
@@ -131,6 +134,7 @@ class PeerManager:
     async def stop(self) -> None:
         """Closes all links, and returns when that is written, or after `GOODBYE_S` seconds."""
         await self._close_servers()
+        self._network_watch.close()
         for task in self._dials:
             task.cancel()
         for stranger in self._strangers:
@@ -343,8 +347,12 @@ class PeerManager:
             await dial(addresses, lambda: PeerConnection(self, peer), context)
         except DialError as error:
             self._record_no_answer(peer, str(error))
-            self.overlay.dial_failed(peer, clock())
+            self.overlay.dial_failed(peer, clock(), error.is_offline)
             self._reactor.schedule_flush()
+
+    def _network_seen(self) -> None:
+        self.overlay.network_seen(clock())
+        self._reactor.schedule_flush()
 
     def _record_no_answer(self, peer: str, reason: str) -> None:
         if self.trouble.get(peer) != reason:  # a state that lasts for days is logged once

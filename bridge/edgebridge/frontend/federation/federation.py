@@ -217,9 +217,14 @@ class FederationMember:
         """The connection to *peer* is there."""
         return self._opened(self.links[peer].dialled(now, certified))
 
-    def dial_failed(self, peer: str, now: Instant) -> None:
-        """The connection to *peer* could not be had."""
-        self.links[peer].dial_failed(now)
+    def dial_failed(self, peer: str, now: Instant, is_offline: bool = False) -> None:
+        """The connection to *peer* could not be had. *is_offline*: because this machine has no network."""
+        self.links[peer].dial_failed(now, is_offline)
+
+    def network_seen(self, now: Instant) -> None:
+        """There is a sign that this machine has a network: peers are dialled soon."""
+        for link in self.links:
+            link.network_seen(now)
 
     def take_dials(self) -> list[str]:
         """The peers to dial now. To each, `dialled` or `dial_failed` is the answer."""
@@ -403,6 +408,8 @@ class FederationMember:
             case LinkUp(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
+                if not any(other.connection for other in self.links if other is not link):
+                    self.network_seen(now)  # it was cut off from all of them
                 self.perform(self.peers.link_up(peer, now), now)
             case LinkDown(peer):
                 self._invalidate_routes()
