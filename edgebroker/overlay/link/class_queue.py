@@ -170,6 +170,7 @@ class ClassQueue:
         "next_number",
         "paged",
         "pages",
+        "sent_before",
         "tail",
         "tail_bytes",
         "unacked",
@@ -189,6 +190,8 @@ class ClassQueue:
         self.next_number = 1
         self.acked_upto = 0
         """The peer has everything up to this number."""
+        self.sent_before = 0
+        """The highest number sent on earlier connections, or that an earlier run may have sent."""
         self.entered = 0
         self.left = 0
         self.waiting_bytes = 0
@@ -203,6 +206,11 @@ class ClassQueue:
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.unacked) + len(self.tail) + self.paged
+
+    @property
+    def sent_upto(self) -> int:
+        """The highest number that may have been sent: the peer cannot have a higher one."""
+        return max(self.unacked[-1].number if self.unacked else 0, self.sent_before, self.acked_upto)
 
     @property
     def on_disk(self) -> int:
@@ -260,8 +268,6 @@ class ClassQueue:
                 else:
                     acknowledged.append(queue.popleft())
                     self.bytes -= acknowledged[-1].size
-        if upto >= self.next_number:
-            self.next_number = upto + 1  # this gateway's disk lost numbers that the peer has received
         return acknowledged
 
     def lost(self) -> list[QueuedMessage]:
@@ -269,10 +275,7 @@ class ClassQueue:
         returned.
         """
         dropped = self.take_bare()
-        self.left -= len(self.unacked)
-        self.waiting_bytes += sum(entry.size for entry in self.unacked)
-        self.waiting.extendleft(reversed(self.unacked))
-        self.unacked.clear()
+        self._unsend()
         return dropped
 
     def take_bare(self) -> list[QueuedMessage]:
@@ -285,11 +288,16 @@ class ClassQueue:
 
     def remove_others(self) -> None:
         """Remove all messages that are not events. What was sent waits again."""
+        self._unsend()
+        self._remove(lambda entry: not entry.is_event)
+
+    def _unsend(self) -> None:
+        """Let what was sent and is not acknowledged wait again, in front."""
+        self.sent_before = self.sent_upto
         self.left -= len(self.unacked)
         self.waiting_bytes += sum(entry.size for entry in self.unacked)
         self.waiting.extendleft(reversed(self.unacked))
         self.unacked.clear()
-        self._remove(lambda entry: not entry.is_event)
 
     def _remove(self, wanted: Callable[[QueuedMessage], bool]) -> list[QueuedMessage]:
         """Remove and return the *wanted* messages that wait, but none that are on their way to a page."""

@@ -52,11 +52,13 @@ class RefusalCode(IntEnum):
     """A later hello of the peer arrived before."""
     TWIN = 9
     """Another gateway of this name is linked."""
+    UNSENT = 10
+    """The hello acknowledges messages that were never sent."""
 
     @property
     def wants_somebody(self) -> bool:
         """Whether refusals continue until an operator changes something."""
-        return self < RefusalCode.CROSSED or self is RefusalCode.TWIN
+        return self < RefusalCode.CROSSED or self in (RefusalCode.TWIN, RefusalCode.UNSENT)
 
 
 class HelloRefused(EdgebrokerError):
@@ -191,7 +193,7 @@ def _frame(fields: dict[int, Any]) -> bytes:
 def _refusal(value: Any) -> HelloRefused:
     if type(value) is not list or len(value) != 2 or type(value[1]) is not str:
         raise FrameBroken("a refusal is a code and a sentence")
-    if type(value[0]) is not int or not RefusalCode.VERSION <= value[0] <= RefusalCode.TWIN:
+    if type(value[0]) is not int or not RefusalCode.VERSION <= value[0] <= RefusalCode.UNSENT:
         raise FrameBroken(f"a refusal of unknown code {shown(value[0])}: {value[1][:200]!r}")
     return HelloRefused(RefusalCode(value[0]), value[1])
 

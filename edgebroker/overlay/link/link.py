@@ -32,6 +32,7 @@ from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration, Instant
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.budget import LinkBudget
 from edgebroker.overlay.link.class_queue import QueueFigures
+from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.frames import LinkSignal, SignalCode
 from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import (
@@ -198,6 +199,8 @@ class Link:
         """The open connection."""
         self.acks = AckTracker(peer, ReceivePositions(stored.store, stored.received), storage)
         self.boots = PeerBoots()
+        self.false_acks = 0
+        """Acknowledgements of numbers that were never sent. Each ended its connection, or refused its hello."""
         self._chance = chance
         self._storage = storage
         self._clock = clock
@@ -380,6 +383,7 @@ class Link:
     def offered(self, connection: LinkConnection, hello: Hello, now: Instant) -> None:
         """Accept an incoming connection with *hello* of the peer. Raises HelloRefused."""
         self.boots.check(hello, connection, self.connection, now)
+        self._check_received(hello)
         if self._dialling is not None:
             # Both dialled. Both ends decide alike: the connection dialled by the lower number stays.
             if self.identity.number < hello.number:
@@ -396,6 +400,7 @@ class Link:
             raise HelloRefused(RefusalCode.MISDIRECTED, f"{hello.name!r} answers where {self.peer!r} was dialled")
         self.identity.check(hello, connection.certified)
         self.boots.check(hello, connection, None, now)
+        self._check_received(hello)
         self._dialling = None
         self._is_dialling = False
         self._open(connection, hello, now, True)
@@ -429,7 +434,7 @@ class Link:
         self.connection = connection
         self._dial_at = None
         self._opened_at = now
-        is_same_boot = hello.run == self.boots.latest
+        upto, goes_on = self._received(hello)
         self.boots.record(hello)
         self.acks.open(hello.run, hello.store)
         deflates = self.options.deflates and DEFLATE_CAPABILITY in hello.capabilities
@@ -438,18 +443,43 @@ class Link:
             deflates, SERIES_CAPABILITY in hello.capabilities, BACKPRESSURE_CAPABILITY in hello.capabilities
         )
         self._progress = AckProgress()
+        self.outbox.opened(upto, goes_on)
+        self.heartbeat = LinkHeartbeat(self.options.heartbeat, now, leads, self.options.patience)
+        self._events.append(LinkUp(self.peer, goes_on))
+        self._ping(now)
+
+    def _received(self, hello: Hello) -> tuple[dict[TrafficClass, int], bool]:
+        """Return which of this gateway's numbers the peer has received, and whether it has all of CONTROL so far."""
         received = hello.received
         # Both ends must be the same processes as before, or CONTROL messages were lost.
-        goes_on = is_same_boot and received.run == self.identity.run and not self.outbox.is_overrun
+        is_same_boot = hello.run == self.boots.latest and received.run == self.identity.run
+        goes_on = is_same_boot and not self.outbox.is_overrun
         upto = {
             service: number
             for service, number in received.upto.items()
             if (goes_on if service is TrafficClass.CONTROL else received.store == self.identity.store)
         }
-        self.outbox.opened(upto, goes_on)
-        self.heartbeat = LinkHeartbeat(self.options.heartbeat, now, leads, self.options.patience)
-        self._events.append(LinkUp(self.peer, goes_on))
-        self._ping(now)
+        return upto, goes_on
+
+    def _check_received(self, hello: Hello) -> None:
+        """Check that *hello* acknowledges nothing that was never sent: messages that wait would be deleted. Raises
+        HelloRefused.
+        """
+        for service, number in self._received(hello)[0].items():
+            if reason := self._never_sent(service, number):
+                raise HelloRefused(RefusalCode.UNSENT, reason)
+
+    def _never_sent(self, service: TrafficClass, number: int) -> str:
+        """Return why the acknowledgement of *number* is false; empty if it may be true."""
+        upto = self.outbox.queues[service].sent_upto
+        if number <= upto:
+            return ""
+        self.false_acks += 1
+        return (
+            f"{self.peer} acknowledges number {number} of {service.name}, and {self.identity.name} has sent it none above"
+            f" {upto}: either somebody else uses its name, or the data of {self.identity.name} is an older copy and its"
+            " clock is behind"
+        )
 
     def dial_soon(self, now: Instant) -> None:
         """Dial within HURRY if a dial is scheduled, because the peer is reported as reachable. A failure counts as
@@ -487,6 +517,8 @@ class Link:
         if signal.code is SignalCode.ACK:
             before = len(self.outbox.delivered)
             for service, upto in zip(values[::2], values[1::2], strict=True):
+                if reason := self._never_sent(TrafficClass(service), upto):
+                    raise FrameBroken(reason)
                 self.outbox.acked(TrafficClass(service), upto)
             is_owed = self.outbox.awaits_ack
             self.heartbeat.set_owed(is_owed, now)

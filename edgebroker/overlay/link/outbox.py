@@ -493,6 +493,7 @@ class LinkOutbox:
             self._reserved = self._requested
         for queue in self.queues.values():
             queue.next_number = self._requested + 1
+            queue.sent_before = self._requested  # the earlier run may have sent all of them
         self._is_full(0)
         return broken
 

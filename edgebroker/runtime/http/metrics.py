@@ -348,6 +348,9 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.family("edgebroker_link_twins_refused", "counter", "Dials refused: another gateway of the name is linked.")
     for row in rows:
         page.sample("_total", row["twins_refused"], peer=row["peer"])
+    page.family("edgebroker_link_false_acks", "counter", "Acknowledgements of messages that were never sent.")
+    for row in rows:
+        page.sample("_total", row["false_acks"], peer=row["peer"])
     page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
     for row in rows:
         page.sample("", int(row["congested"]), peer=row["peer"])

@@ -50,6 +50,7 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
             "reason": peer_manager.trouble.get(peer, ""),
             "twins": link.boots.twin if link.boots.has_twin(now) else "",
             "twins_refused": link.boots.twins_refused,
+            "false_acks": link.false_acks,
             "dials": link.options.dials,
             "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
             "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,

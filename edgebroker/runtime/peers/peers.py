@@ -324,6 +324,8 @@ class PeerManager:
                     if self._reported_twins.get(peer) != link.boots.twins_since:
                         self._reported_twins[peer] = link.boots.twins_since
                         self._operator_log.log(Level.WARNING, "link-twins", reason, peer, peer=peer)
+                elif code is RefusalCode.UNSENT and link.connection is not None:  # the peer itself is linked
+                    self._operator_log.log(Level.WARNING, "link-refused", reason, peer, peer=peer)
                 elif code.wants_somebody:
                     self.trouble[peer] = reason
                     self.refused.add(peer)
