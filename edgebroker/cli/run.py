@@ -47,6 +47,7 @@ class SettingsFileInvalid(Refused):
     metavar="FILE",
     help="Be a gateway of the federation in this file; see `topology`.",
 )
+@click.option("--insecure-peers", is_flag=True, help="Believe peers beyond this machine without TLS.")
 @click.option("--name", help="What this gateway is called, in the topology too.  [default: gateway]")
 @click.option("--http", type=HttpAddressType(), help="Answer /metrics, /health and /status there; 0: a free port.")
 @click.option(
@@ -62,6 +63,7 @@ def command(
     data: Path | None,
     memory: bool,
     topology: Path | None,
+    insecure_peers: bool,
     name: str | None,
     http: HttpAddress | None,
     log_level: str | None,
@@ -91,6 +93,7 @@ def command(
             log_format=log_format,
             name=name,
             topology=topology,
+            insecure=True if insecure_peers else None,
         )
 
     settings = _read_first(read)

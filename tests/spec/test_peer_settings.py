@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from edgebroker.cli.check import command as check
 from edgebroker.cli.links import link_lines
+from edgebroker.cli.run import command as run
 from edgebroker.federation.options import DEFAULT_OPTIONS
 from edgebroker.names import Address
 from edgebroker.runtime.peers.connection import DialError, dial
@@ -32,6 +33,13 @@ name = "yonder"
 name = "gw-yonder"
 site = "yonder"
 address = "127.0.0.1:7886"
+"""
+
+
+DIALLED = """
+[[link]]
+between = ["gw-here", "gw-there"]
+dials = "gw-there"
 """
 
 
@@ -87,6 +95,56 @@ def test_check_looks_into_the_topology_and_the_certificates(tmp_path: Path, sett
     assert refused.exit_code == 2
     assert "overlay.tls_certificate: " in refused.output
     assert "c.crt cannot be read: No such file" in refused.output
+
+
+FAR = TOPOLOGY.replace("127.0.0.1:7885", "gw-there.example:7885")
+
+
+@pytest.mark.parametrize(
+    ("text", "exposed"),
+    [
+        (FAR, "gw-here dials gw-there at gw-there.example:7885"),  # and nobody dials it
+        (TOPOLOGY.replace("127.0.0.1:7885", "192.0.2.7:7885"), "gw-here dials gw-there at 192.0.2.7:7885"),
+        (
+            TOPOLOGY.replace("127.0.0.1:7884", "[2001:db8::1]:7884") + DIALLED,
+            "gw-here awaits peers at [2001:db8::1]:7884",
+        ),
+        (TOPOLOGY.replace("127.0.0.1:7884", "0.0.0.0:7884") + DIALLED, "gw-here awaits peers at 0.0.0.0:7884"),
+    ],
+)
+def test_peers_beyond_this_machine_need_tls_or_a_word_of_the_operator(
+    tmp_path: Path, settings: Settings, text: str, exposed: str
+) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    path.write_text(text)
+    file = tmp_path / "gateway.toml"
+    file.write_text('[node]\nname = "gw-here"\n[overlay]\ntopology = "topology.toml"\n')
+    refused = CliRunner().invoke(check, [str(file)])
+    assert refused.exit_code == 2
+    assert f"{file}:3: overlay.insecure: {path}: {exposed} without TLS: whoever is on the way" in refused.output
+    assert "; set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway`" in refused.output
+    started = CliRunner().invoke(run, ["--topology", str(path), "--name", "gw-here", "--memory", "--port", "0"])
+    assert exposed in str(started.exception)
+    file.write_text(file.read_text() + "insecure = true\n")
+    assert CliRunner().invoke(check, [str(file)]).exit_code == 0
+    assert load_membership(settings.overridden(insecure=True)).tls is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "[::1]", "localhost"])
+def test_peers_on_this_machine_need_no_tls(settings: Settings, host: str) -> None:
+    path = settings.overlay.topology
+    assert path is not None
+    path.write_text(TOPOLOGY.replace("127.0.0.1", host))
+    assert load_membership(settings).tls is None
+
+
+def test_peers_beyond_this_machine_without_tls_are_not_taken_up_by_a_reload(settings: Settings) -> None:
+    before = load_membership(settings)
+    assert settings.overlay.topology is not None
+    settings.overlay.topology.write_text(FAR)
+    with pytest.raises(SettingsRefused, match="gw-here dials gw-there at gw-there.example:7885 without TLS"):
+        prepare_change(before, settings)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ A running gateway accepts a new topology file only where peers can change one by
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,6 +20,7 @@ from edgebridge.frontend.frontend import Frontend
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import Instant
+from edgebroker.names import Address
 from edgebroker.overlay.link.handshake import RUN_BYTES
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.outbox import OutboxFull
@@ -71,6 +74,7 @@ def load_membership(settings: Settings) -> FederationMembership:
     problems: list[Problem] = []
     with ProblemCollector(problems):
         topology = _topology(path, name)
+        _check_exposure(topology, path, name, settings.overlay)
     with ProblemCollector(problems):
         tls = _load_tls(settings.overlay)
     if topology is None or problems:
@@ -114,6 +118,53 @@ def _topology(path: Path, name: str) -> Topology:
         )
         raise SettingsRefused([problem]) from invalid
     return topology
+
+
+def listen_addresses(topology: Topology, name: str, settings: OverlaySettings) -> Iterator[Address]:
+    """Yields the addresses where gateway *name* listens for peers; none if no peer dials it."""
+    peers = topology.gateway(name).peers()
+    if all(topology.connection(name, peer).dial.dialler == name for peer in peers):
+        return
+    gateway = next(entry for entry in topology.draft.gateways if entry.name == name)
+    known = (*gateway.lan, *gateway.address)
+    hosts = [settings.host] if settings.host is not None else [address.host for address in known]
+    ports = [settings.port] if settings.port is not None else [address.port for address in known]
+    if settings.host is None and settings.port is None:
+        yield from dict.fromkeys(known)
+    else:
+        yield from dict.fromkeys(Address(host, port) for host in hosts for port in ports)
+
+
+def exposed_to(topology: Topology, name: str, settings: OverlaySettings) -> str:
+    """Returns where gateway *name* meets peers other than on this machine, as text; empty if it does not."""
+    for address in listen_addresses(topology, name, settings):
+        if not _is_loopback(address.host):
+            return f"{name} awaits peers at {address}"
+    for peer in topology.gateway(name).peers():
+        dial = topology.connection(name, peer).dial
+        for address in dial.addresses if dial.dialler == name else ():
+            if not _is_loopback(address.host):
+                return f"{name} dials {peer} at {address}"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
+def _check_exposure(topology: Topology, path: Path, name: str, settings: OverlaySettings) -> None:
+    """Checks that peers elsewhere than on this machine prove who they are. Raises SettingsRefused."""
+    if settings.is_tls or settings.insecure:
+        return
+    if exposed := exposed_to(topology, name, settings):
+        reason = f"{exposed} without TLS: whoever is on the way could read, change and delete messages"
+        remedy = (
+            "set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway` makes the files),"
+            " or insecure = true where everybody in the network is trusted"
+        )
+        raise SettingsRefused([Problem(str(path), 0, "overlay.insecure", reason, remedy)])
 
 
 def _load_tls(settings: OverlaySettings) -> PeerTls | None:

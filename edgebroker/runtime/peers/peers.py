@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,7 +24,7 @@ from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
-from edgebroker.runtime.peers.membership import FederationMembership, prepare_change
+from edgebroker.runtime.peers.membership import FederationMembership, exposed_to, listen_addresses, prepare_change
 from edgebroker.runtime.peers.network_watch import NetworkWatch
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
@@ -123,8 +121,10 @@ class PeerManager:
                 absent.append(why)
         for why in absent:  # it may be the address of a router that forwards to another one
             self._operator_log.log(Level.INFO, "overlay", why)
-        if self.membership.tls is None and not all(_is_local(address.host) for address in self.addresses):
-            text = "peers are believed without certificates; set overlay.tls_certificate, tls_key and tls_ca"
+        if self.membership.tls is None and (
+            exposed := exposed_to(self.membership.topology, self.membership.name, self._settings)
+        ):
+            text = f"overlay.insecure = true: peers are believed without certificates; {exposed}"
             self._operator_log.log(Level.WARNING, "overlay-no-tls", text)
         self._network_watch.open()
         self._reactor.before_flush = self._turn
@@ -364,18 +364,7 @@ class PeerManager:
     # -- listening ------------------------------------------------------------------------------------------------
 
     def _listen_addresses(self) -> Iterator[Address]:
-        """Yields the addresses to listen at; none if no peer dials us."""
-        topology, name, settings = self.membership.topology, self.membership.name, self._settings
-        if all(topology.connection(name, peer).dial.dialler == name for peer in self._peers):
-            return
-        gateway = next(entry for entry in topology.draft.gateways if entry.name == name)
-        known = (*gateway.lan, *gateway.address)
-        hosts = [settings.host] if settings.host is not None else [address.host for address in known]
-        ports = [settings.port] if settings.port is not None else [address.port for address in known]
-        if settings.host is None and settings.port is None:
-            yield from dict.fromkeys(known)
-        else:
-            yield from dict.fromkeys(Address(host, port) for host in hosts for port in ports)
+        return listen_addresses(self.membership.topology, self.membership.name, self._settings)
 
     async def _listen(self, address: Address) -> None:
         tls = self.membership.tls
@@ -393,9 +382,3 @@ class PeerManager:
         for server in self._servers:
             server.close()
         self._servers.clear()
-
-
-def _is_local(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

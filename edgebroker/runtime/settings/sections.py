@@ -451,6 +451,7 @@ class OverlaySettings:
     tls_key: Path | None = key(None, FILE)
     tls_ca: Path | None = key(None, FILE)
     tls_crl: Path | None = key(None, FILE)
+    insecure: bool = key(False, Boolean())
 
     @property
     def is_tls(self) -> bool:
@@ -461,6 +462,7 @@ class OverlaySettings:
         """Yield the keys that have no effect with the others as they are."""
         if self.topology is None:
             yield from ("host", "port", "routing", "lease_s", *OUTBOX_KEYS, *PEER_TLS_KEYS)
+        yield from ["insecure"] if self.topology is None or self.is_tls else []
         if not self.is_tls:
             yield "tls_crl"
 
@@ -475,6 +477,8 @@ class OverlaySettings:
                 "does nothing without tls_certificate",
                 f"set {', '.join(PEER_TLS_KEYS)}, or leave the line out",
             )
+        elif self.insecure and self.is_tls:
+            yield "insecure", "stands beside tls_certificate", "leave one of them out"
         files = {name: getattr(self, name) for name in PEER_TLS_KEYS}
         if self.is_tls or any(files.values()):
             for name, path in files.items():

@@ -103,6 +103,7 @@ class Settings:
         log_format: str | None = None,
         name: str | None = None,
         topology: Path | None = None,
+        insecure: bool | None = None,
     ) -> Settings:
         """Return these settings with the values of the command line, where they are not None. Raises SettingsRefused.
 
@@ -120,6 +121,7 @@ class Settings:
             ("notices", "format"): log_format,
             ("node", "name"): name,
             ("overlay", "topology"): topology,
+            ("overlay", "insecure"): insecure,
         }
         problems: list[Problem] = []
         settings = self

@@ -96,6 +96,7 @@ class GatewayProcess:
                     str(self.port),
                 ),
                 *("--http", f"{self.host}:{self._http}", "--topology", str(self._topology), "--name", self.name),
+                "--insecure-peers",  # in network namespaces they have addresses of their own
                 *("--data", str(self._data), "--log-dir", str(self.log)),
                 inside=self._inside,
             )
