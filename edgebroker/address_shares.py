@@ -6,7 +6,7 @@ the oldest one of the address with the most holders, so an address with few of t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 from typing import Generic, TypeVar
 
 Holder = TypeVar("Holder", bound=Hashable)
@@ -56,12 +56,18 @@ class AddressShares(Generic[Holder]):
             del self._by_address[address]
         return True
 
-    def greediest(self) -> str | None:
-        """Return the address with the most holders, of several the one that came first; None if there is none.
+    def holders_of(self, address: str) -> list[Holder]:
+        """Return the holders of *address*, the oldest first."""
+        return list(self._by_address.get(address, ()))
+
+    def greediest(self, spared: Container[str] = ()) -> str | None:
+        """Return the address with the most holders, of several the one that came first; None if there is none but
+        *spared* ones.
 
         This looks at every address: 0.4 ms for 10,000 of them. It is called when the resource is full only.
         """
-        return max(self._by_address, key=self.count_of, default=None)
+        addresses = [address for address in self._by_address if address not in spared] if spared else self._by_address
+        return max(addresses, key=self.count_of, default=None)
 
     def oldest_of_greediest(self) -> Holder | None:
         """Return the oldest holder of the address with the most holders; None if there is none."""

@@ -123,7 +123,9 @@ def test_peers_beyond_this_machine_need_tls_or_a_word_of_the_operator(
     refused = CliRunner().invoke(check, [str(file)])
     assert refused.exit_code == 2
     assert f"{file}:3: overlay.insecure: {path}: {exposed} without TLS: whoever is on the way" in refused.output
-    assert "; set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway`" in refused.output
+    assert (
+        "; set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway`" in refused.output
+    )
     started = CliRunner().invoke(run, ["--topology", str(path), "--name", "gw-here", "--memory", "--port", "0"])
     assert exposed in str(started.exception)
     file.write_text(file.read_text() + "insecure = true\n")

@@ -70,6 +70,11 @@ class LinkConnection:
         self._buffer = bytearray()
         self._deadline = now + HELLO_TIMEOUT
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of the peer's hello has arrived."""
+        return bool(self._buffer)
+
     def feed(self, chunk: bytes, now: Instant) -> None:
         """Handle received bytes. Malformed ones end the connection; nothing is raised."""
         if self.is_over:

@@ -121,7 +121,12 @@ class SendWindow:
 
 
 HANDSHAKE_S: Final = 10.0
-"""For the TLS handshake of an accepted connection: asyncio allows a minute, in which an idle socket holds a place."""
+"""From accepting a connection to the end of its TLS handshake, however slowly its bytes come."""
+TLS_HANDSHAKE: Final = 22
+"""The type of the record with which a TLS client begins (RFC 8446 section 5.1)."""
+RECORD_HEAD_BYTES: Final = 5
+RECORD_BYTES_MAX: Final = 16 * KIB
+"""The most bytes of such a record: type, version, a length of two bytes, and so many."""
 DIAL_S: Final = 10.0
 """For one address, with TLS: a satellite takes 2 s, and three lost SYNs are repeated within 7 s (RFC 6298)."""
 
@@ -194,6 +199,9 @@ MIN_RTT_OFFSET: Final = 148
 class AcceptedPeer(asyncio.Protocol):
     """A socket that somebody opened to the peer listener, until it is known who that is. *open_connection* makes the
     `PeerConnection` on it when the TLS handshake is complete, or at once without TLS.
+
+    The handshake begins when the first record of TLS is there: asyncio and OpenSSL take 300 KB from then on, which
+    connections that say nothing, or not enough, shall not cost.
     """
 
     def __init__(
@@ -209,7 +217,9 @@ class AcceptedPeer(asyncio.Protocol):
         self._context = context
         self._open_connection = open_connection
         self._transport: asyncio.Transport
+        self._first_record = bytearray()  # with TLS; as far as it has arrived
         self._handshake: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_identified(self) -> bool:
@@ -218,6 +228,12 @@ class AcceptedPeer(asyncio.Protocol):
         if connection is None or connection.stream is None:
             return False
         return connection.stream.certified is not None or connection.stream.is_open
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has arrived."""
+        stream = None if self.connection is None else self.connection.stream
+        return bool(self._first_record) or (stream is not None and stream.has_begun)
 
     @property
     def is_over(self) -> bool:
@@ -229,7 +245,7 @@ class AcceptedPeer(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Report the socket, and begin the handshake."""
+        """Report the socket. Without TLS the connection is there."""
         self._transport = cast(asyncio.Transport, transport)
         if name := transport.get_extra_info("peername"):
             self.address = str(Address(*name[:2]))
@@ -237,23 +253,62 @@ class AcceptedPeer(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._context is not None:
-            self._handshake = asyncio.get_running_loop().create_task(self._secure(self._context))
+            self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._end_overdue)
             return
         self.connection = self._open_connection()
         self._transport.set_protocol(self.connection)
         self.connection.connection_made(self._transport)
 
+    def data_received(self, data: bytes) -> None:
+        """Collect the first record of TLS, and begin the handshake with it."""
+        record, context = self._first_record, self._context
+        record += data
+        size = int.from_bytes(record[3:RECORD_HEAD_BYTES])
+        if record[0] != TLS_HANDSHAKE or size > RECORD_BYTES_MAX:
+            self.abort()
+        elif len(record) >= RECORD_HEAD_BYTES + size and len(record) > RECORD_HEAD_BYTES and context is not None:
+            self._transport.pause_reading()
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(context))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadline: the socket was closed before the handshake."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _end_overdue(self) -> None:
+        self._callbacks.overdue(self)
+        self.abort()
+
     async def _secure(self, context: ssl.SSLContext) -> None:
-        connection = self._open_connection()
+        connection, loop = self._open_connection(), asyncio.get_running_loop()
+        upgrade = loop.create_task(
+            loop.start_tls(self._transport, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S)
+        )
         try:
-            secured = await asyncio.get_running_loop().start_tls(
-                self._transport, connection, context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
-            )
+            await asyncio.sleep(0)  # `start_tls` sets the protocol of the transport...
+            await asyncio.sleep(0)  # ...and the loop calls its `connection_made`
+            protocol = self._transport.get_protocol()
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                _feed(protocol, self._first_record)
+            secured = await upgrade
         except (OSError, TimeoutError):  # no TLS, no certificate, one of another authority, or too slow
             return
+        finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
         if secured is not None:
             self.connection = connection
             connection.connection_made(secured)
+
+
+def _feed(protocol: asyncio.BufferedProtocol, data: bytes | bytearray) -> None:
+    """Passes *data* to *protocol*, as its transport does."""
+    while data:
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        protocol.buffer_updated(count)
+        data = data[count:]
 
 
 class AcceptedPeerCallbacks(Protocol):
@@ -261,6 +316,9 @@ class AcceptedPeerCallbacks(Protocol):
 
     def accepted(self, peer: AcceptedPeer) -> None:
         """A socket was opened; it may be aborted at once."""
+
+    def overdue(self, peer: AcceptedPeer) -> None:
+        """The TLS handshake of *peer* is not complete in time; it is aborted."""
 
 
 class PeerConnectionCallbacks(Protocol):

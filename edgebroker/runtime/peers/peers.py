@@ -48,7 +48,11 @@ class CongestionGauge:
 
 
 STRANGERS_MAX: Final = 64
-"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s."""
+"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s. With
+TLS each takes up to 300 KB.
+"""
+STRANGERS_PER_ADDRESS_MAX: Final = 8
+"""The same from one address, behind which all peers may be."""
 BACKLOG: Final = 64  # pending connections while we are busy: all gateways of a federation after a power cut
 FOREIGN_ADDRESS_ERRORS: Final = (errno.EADDRNOTAVAIL,)
 
@@ -86,6 +90,9 @@ class PeerManager:
         self._strangers: AddressShares[AcceptedPeer] = AddressShares()
         self.displaced = 0
         """Accepted connections that were closed for newer ones, before it was known who they are."""
+        self.overdue_handshakes = 0
+        """Accepted connections that were closed because their TLS handshake took too long."""
+        self._sources: dict[str, str] = {}  # peer -> the address where it was met last
 
     def __str__(self) -> str:
         membership, where = self.membership, ", ".join(map(str, self.addresses))
@@ -206,24 +213,48 @@ class PeerManager:
     # -- callbacks of connections ---------------------------------------------------------------------------------
 
     def accepted(self, peer: AcceptedPeer) -> None:
-        """Counts an accepted socket. Beyond the bound the oldest one of the address with the most of them is closed:
-        who is a peer shows it within a round trip or two, and is not counted from then on.
+        """Counts an accepted socket. Beyond the bound of its address, or of all, another one is closed: of the address
+        with the most of them, where no peer was met, the oldest one that has said nothing. Who is a peer shows it
+        within a round trip or two, and is not counted from then on.
         """
-        self._strangers.add(source_of(peer.address), peer)
-        if len(self._strangers) <= len(self._peers) + STRANGERS_MAX:
-            return
-        for stranger in self._strangers:
-            if stranger.is_identified or stranger.is_over:
-                self._strangers.remove(source_of(stranger.address), stranger)
-        if len(self._strangers) <= len(self._peers) + STRANGERS_MAX:
-            return
-        oldest = self._strangers.oldest_of_greediest()
-        assert oldest is not None
-        self._strangers.remove(source_of(oldest.address), oldest)
+        strangers, source, peers = self._strangers, source_of(peer.address), len(self._peers)
+        strangers.add(source, peer)
+        if self._is_greedy(source) or len(strangers) > peers + STRANGERS_MAX:
+            for stranger in strangers:
+                if stranger.is_identified or stranger.is_over:
+                    strangers.remove(source_of(stranger.address), stranger)
+            if self._is_greedy(source):
+                self._displace(source)
+            elif len(strangers) > peers + STRANGERS_MAX:
+                self._displace(strangers.greediest(self._known_sources()) or strangers.greediest())
+
+    def _is_greedy(self, source: str) -> bool:
+        return self._strangers.count_of(source) > len(self._peers) + STRANGERS_PER_ADDRESS_MAX
+
+    def _known_sources(self) -> set[str]:
+        """Returns the addresses of peers: where they were met last, and those in the topology."""
+        gateways = [gateway for gateway in self.membership.topology.draft.gateways if gateway.name in self._peers]
+        addresses = [address for gateway in gateways for address in (*gateway.lan, *gateway.address)]
+        return {*self._sources.values(), *(source_of(str(address)) for address in addresses)}
+
+    def _displace(self, source: str | None) -> None:
+        """Closes the oldest stranger of *source* that has said nothing, or the oldest of all."""
+        assert source is not None, "somebody has just come"
+        holders = self._strangers.holders_of(source)
+        displaced = next((holder for holder in holders if not holder.has_begun), holders[0])
+        self._strangers.remove(source, displaced)
         self.displaced += 1
         text = "too many strangers dial, and most of them from this address"
-        self._operator_log.log(Level.WARNING, "overlay-full", text, peer=oldest.address)
-        oldest.abort()
+        self._operator_log.log(Level.WARNING, "overlay-full", text, peer=displaced.address)
+        displaced.abort()
+
+    def strangers(self) -> list[AcceptedPeer]:
+        """Returns the accepted sockets of which it may not be known yet who they are."""
+        return list(self._strangers)
+
+    def overdue(self, peer: AcceptedPeer) -> None:
+        """Counts an accepted socket whose TLS handshake took too long."""
+        self.overdue_handshakes += 1
 
     def connection_made(self, connection: PeerConnection, certified: str | None) -> None:
         """Admits the connection to the overlay."""
@@ -310,6 +341,8 @@ class PeerManager:
                 # Whoever was told that something is wrong is told when it is over.
                 level = Level.WARNING if self.trouble.pop(peer, "") else Level.INFO
                 self.refused.discard(peer)
+                if (connection := self.overlay.links[peer].connection) is not None:
+                    self._sources[peer] = source_of(connection.address)
                 self._operator_log.log(level, "link-up", "a peer is there", peer, peer=peer)
             case LinkDown(reason=reason):
                 self.trouble[peer] = reason
