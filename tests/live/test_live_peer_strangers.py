@@ -168,7 +168,7 @@ def test_the_place_of_a_peer_on_a_slow_path_is_not_taken(
 
 
 def test_idle_connections_take_no_memory_for_tls(tmp_path: Path, free_port: int, another_free_port: int) -> None:
-    """asyncio and OpenSSL take 300 KB for a connection from the beginning of its handshake."""
+    """OpenSSL and asyncio take 300 KB for a connection from the beginning of its handshake."""
 
     def handshakes() -> int:
         return sum(isinstance(found, SSLProtocol) for found in gc.get_objects())

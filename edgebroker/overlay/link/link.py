@@ -476,8 +476,8 @@ class Link:
             return ""
         self.false_acks += 1
         return (
-            f"{self.peer} acknowledges number {number} of {service.name}, and {self.identity.name} has sent it none above"
-            f" {upto}: either somebody else uses its name, or the data of {self.identity.name} is an older copy and its"
+            f"{self.peer} acknowledges number {number} of {service.name}, and {self.identity.name} has sent it none"
+            f" above {upto}: either somebody else uses its name, or the data of {self.identity.name} is an older copy and its"
             " clock is behind"
         )
 

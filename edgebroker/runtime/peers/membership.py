@@ -161,8 +161,8 @@ def _check_exposure(topology: Topology, path: Path, name: str, settings: Overlay
     if exposed := exposed_to(topology, name, settings):
         reason = f"{exposed} without TLS: whoever is on the way could read, change and delete messages"
         remedy = (
-            "set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway` makes the files),"
-            " or insecure = true where everybody in the network is trusted"
+            "set tls_certificate, tls_key and tls_ca under [overlay] (`edgebroker certificate gateway` makes the"
+            " files), or insecure = true where everybody in the network is trusted"
         )
         raise SettingsRefused([Problem(str(path), 0, "overlay.insecure", reason, remedy)])
 

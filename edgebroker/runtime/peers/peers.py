@@ -48,8 +48,8 @@ class CongestionGauge:
 
 
 STRANGERS_MAX: Final = 64
-"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s. With
-TLS each takes up to 300 KB.
+"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s.
+With TLS each takes up to 300 KB.
 """
 STRANGERS_PER_ADDRESS_MAX: Final = 8
 """The same from one address, behind which all peers may be."""
