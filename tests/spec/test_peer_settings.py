@@ -145,7 +145,7 @@ def test_peers_beyond_this_machine_without_tls_are_not_taken_up_by_a_reload(sett
     before = load_membership(settings)
     assert settings.overlay.topology is not None
     settings.overlay.topology.write_text(FAR)
-    with pytest.raises(SettingsRefused, match="gw-here dials gw-there at gw-there.example:7885 without TLS"):
+    with pytest.raises(SettingsRefused, match=r"gw-here dials gw-there at gw-there\.example:7885 without TLS"):
         prepare_change(before, settings)
 
 

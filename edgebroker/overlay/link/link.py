@@ -477,8 +477,8 @@ class Link:
         self.false_acks += 1
         return (
             f"{self.peer} acknowledges number {number} of {service.name}, and {self.identity.name} has sent it none"
-            f" above {upto}: either somebody else uses its name, or the data of {self.identity.name} is an older copy and its"
-            " clock is behind"
+            f" above {upto}: either somebody else uses its name, or the data of {self.identity.name} is an older copy"
+            " and its clock is behind"
         )
 
     def dial_soon(self, now: Instant) -> None:
