@@ -6,7 +6,7 @@ the oldest one of the address with the most holders, so an address with few of t
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Hashable, Iterator, Set
 from typing import Generic, TypeVar
 
 Holder = TypeVar("Holder", bound=Hashable)
@@ -60,7 +60,7 @@ class AddressShares(Generic[Holder]):
         """Return the holders of *address*, the oldest first."""
         return list(self._by_address.get(address, ()))
 
-    def greediest(self, spared: Container[str] = ()) -> str | None:
+    def greediest(self, spared: Set[str] = frozenset()) -> str | None:
         """Return the address with the most holders, of several the one that came first; None if there is none but
         *spared* ones.
 

@@ -16,17 +16,31 @@ from edgebroker.cli.parameters import examples
 HEADING = ("PEER", "STATE", "LINKS", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "INDEX", "WANTS", "DROPPED")
 
 
-@click.command("links", epilog=examples("edgebroker links", "edgebroker links --http gateway-3:9883"))
+ALL_HEADING = ("GATEWAY", "PEER", "STATE", "ROUND TRIP", "CLOCK", "WAITING", "BYTES", "DROPPED")
+
+
+@click.command(
+    "links", epilog=examples("edgebroker links", "edgebroker links --http gateway-3:9883", "edgebroker links --all")
+)
+@click.option("--all", "is_all", is_flag=True, help="Show the links of every gateway of the federation.")
 @gateway_options("For programs: the answer of /links as it is.")
-def command(gateway: GatewayOptions, as_json: bool) -> None:
+def command(gateway: GatewayOptions, as_json: bool, is_all: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
 
     INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
     the peer is sent: the filters behind it in the same site, and how many of our publishers another site wants. A line
     below tells of peers that send us more than our site wants, because not all of its filters fit into the answers.
 
-    Exit code 0 if all are up, 1 if one is not, 2 if the gateway does not answer or has no peers.
+    With --all the gateway asks all others over its links; those that do not answer within 3 s are listed.
+
+    Exit code 0 if all are up, 1 if one is not or a gateway is not reached, 2 if the gateway does not answer or has no
+    peers.
     """
+    if is_all:
+        answer = get_json(gateway.endpoint(), "/links", all="yes")
+        click.echo(json.dumps(answer) if as_json else "\n".join(federation_lines(answer)))
+        are_up = all(row["up"] for one in answer["gateways"] for row in one["links"])
+        sys.exit(0 if are_up and not answer["unreached"] else 1)
     answer = get_json(gateway.endpoint(), "/links")
     click.echo(json.dumps(answer) if as_json else "\n".join(link_lines(answer)))
     sys.exit(0 if all(row["up"] for row in answer["links"]) else 1)
@@ -34,10 +48,8 @@ def command(gateway: GatewayOptions, as_json: bool) -> None:
 
 def link_lines(answer: dict[str, Any]) -> list[str]:
     """Returns lines for people: the gateway, a row for each peer, and why links are down."""
-    cells = [HEADING, *map(_cells, answer["links"])]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(HEADING))]
     lines = [f"{answer['name']} of {answer['federation']}, {'with' if answer['tls'] else 'without'} TLS", ""]
-    lines += ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    lines += _table([HEADING, *map(_cells, answer["links"])])
     lines += [f"{row['peer']}: {row['reason']}" for row in answer["links"] if not row["up"] and row["reason"]]
     lines += [f"{row['peer']}: {row['twins']}" for row in answer["links"] if row.get("twins")]
     lines += [line for row in answer["links"] for line in _inexact(row)]
@@ -46,6 +58,37 @@ def link_lines(answer: dict[str, Any]) -> list[str]:
         for entry in answer["crowded"]
     ]
     return lines
+
+
+def federation_lines(answer: dict[str, Any]) -> list[str]:
+    """Returns lines for people: a row for each end of each link, why links are down, and who is not reached."""
+    rows = [(one["name"], row) for one in answer["gateways"] for row in one["links"]]
+    gateways, unreached = answer["gateways"], answer["unreached"]
+    lines = [f"{answer['federation']}: {len(gateways)} of {len(gateways) + len(unreached)} gateways answer", ""]
+    lines += _table([ALL_HEADING, *((name, *_short_cells(row)) for name, row in rows)])
+    lines += [f"{name} to {row['peer']}: {row['reason']}" for name, row in rows if not row["up"] and row["reason"]]
+    for one in unreached:
+        reasons = [f"{name}: {reason}" if reason else name for name, reason in one["reasons"].items()]
+        lines.append(f"{one['name']} is not reached" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    return lines
+
+
+def _table(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _short_cells(row: dict[str, Any]) -> Sequence[str]:
+    trip, offset = row["round_trip_ms"], row["offset_ms"]
+    return (
+        row["peer"],
+        "refused" if row["refused"] else "up" if row["up"] else "down",
+        "-" if trip is None else f"{trip:.1f} ms",
+        "-" if offset is None else f"{offset:+.1f} ms",
+        count(row["waiting"]),
+        octets(row["waiting_bytes"]),
+        ", ".join(f"{number} {cause}" for cause, number in row["dropped"].items()) or "-",
+    )
 
 
 def _inexact(row: dict[str, Any]) -> list[str]:

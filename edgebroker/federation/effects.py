@@ -9,7 +9,7 @@ from edgebroker.filters.announcement import InterestDelta
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
 from edgebroker.log_schema import EventId
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.messages import Forward, Message, StatusReply
 from edgebroker.overlay.traffic_class import TrafficClass
 
 
@@ -102,6 +102,20 @@ class EndLease:
     peer: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReportStatus:
+    """Another gateway asks for the report of this gateway's links: return it with `StatusQueries.answer`."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveStatus:
+    """The report of another gateway, for which this one has asked."""
+
+    reply: StatusReply
+
+
 Effect: TypeAlias = (
     SendMessage
     | DeliverEvent
@@ -113,4 +127,6 @@ Effect: TypeAlias = (
     | StoreInterests
     | RedialPeer
     | EndLease
+    | ReportStatus
+    | ReceiveStatus
 )

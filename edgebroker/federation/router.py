@@ -53,6 +53,7 @@ from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
 from edgebroker.federation.retained_queries import RetainedQueries
+from edgebroker.federation.status_queries import StatusQueries
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
 from edgebroker.interest import Interest
@@ -77,6 +78,8 @@ from edgebroker.overlay.messages import (
     RetainedQuery,
     RetainedReply,
     StateKind,
+    StatusQuery,
+    StatusReply,
     Unadvertise,
     Withdraw,
 )
@@ -132,6 +135,7 @@ class FederationRouter:
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
         self.retained_queries = RetainedQueries(topology, self.gateway, self.ids, self.gossip, self.region.secondary)
+        self.status_queries = StatusQueries(self.gateway, self.ids, self.link_status)
 
     def start(self, now: Instant, known: Mapping[str, Iterable[Interest]] | None = None) -> None:
         """Begin after a restart: neighbours get all events until they announce their interests.
@@ -354,6 +358,10 @@ class FederationRouter:
                 return self.retained_queries.receive_query(peer, message)
             case RetainedReply():
                 return self.retained_queries.receive_reply(message)
+            case StatusQuery():
+                return self.status_queries.receive_query(peer, message)
+            case StatusReply():
+                return self.status_queries.receive_reply(message)
             case LinkStateUpdate() | Backpressure():
                 return self._propagate(self.gossip.receive_flooded(peer, message), now)
             case Relay():

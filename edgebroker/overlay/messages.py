@@ -15,12 +15,17 @@ from typing import Final, TypeAlias
 from edgebroker.dataclasses import dataclass
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest, fingerprint_of
+from edgebroker.limits import KIB
 from edgebroker.topics import TopicFilter
 
 INTERESTS_AT_ONCE: Final = 256
 """Interests per message; more are announced in several. Decoding one takes 3 us, inserting it in the tree 10 to
 30 us.
 """
+
+
+STATUS_REPORT_BYTES_MAX: Final = 64 * KIB
+"""The report of a gateway with 64 peers has 20 KiB."""
 
 
 class StateKind(IntEnum):
@@ -281,6 +286,30 @@ class Backpressure:
     """The interests of the neighbour, up to a limit; empty: there is room again."""
 
 
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StatusQuery:
+    """Asks every gateway that it reaches for a report of its links. Each gateway sends it on once; replies return on
+    the path of the query.
+    """
+
+    request: int
+    """32 bits, `header.hosted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReply:
+    """The report of one gateway."""
+
+    request: int
+    gateway: int
+    """The number of the gateway."""
+    report: bytes
+    """JSON, at most STATUS_REPORT_BYTES_MAX."""
+
+
 @dataclass(frozen=True, slots=True)
 class Relay:
     """A message between two gateways without a connection, forwarded by others."""
@@ -315,5 +344,7 @@ Message: TypeAlias = (
     | LinkStateUpdate
     | Relay
     | Backpressure
+    | StatusQuery
+    | StatusReply
 )
 """Any message between gateways."""

@@ -60,6 +60,8 @@ from edgebroker.overlay.messages import (
     RetainedQuery,
     RetainedReply,
     StateKind,
+    StatusQuery,
+    StatusReply,
     Unadvertise,
     Withdraw,
 )
@@ -152,6 +154,8 @@ MESSAGES: dict[str, Message] = {
     "relay": Relay(3, 4, 7, Withdraw((PLAIN,), 1)),
     "relayed-event": Relay(3, 4, 7, READING),
     "crowded": Backpressure(3, 1 << 33, 4, (INTEREST, PLAIN)),
+    "status-query": StatusQuery(3 << 22 | 6),
+    "status-reply": StatusReply(3 << 22 | 6, 4, b'{"links": []}'),
     "event-alone": READING,
 }
 WORDS: dict[str, tuple[SignalCode, list[Any]]] = {

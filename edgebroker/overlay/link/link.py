@@ -164,6 +164,8 @@ class AckProgress:
 DEFLATE_CAPABILITY: Final = "deflate"
 SERIES_CAPABILITY: Final = "series"
 BACKPRESSURE_CAPABILITY: Final = "crowded"
+OPERATOR_CAPABILITY: Final = "operator"
+CAPABILITIES: Final = (BACKPRESSURE_CAPABILITY, OPERATOR_CAPABILITY, SERIES_CAPABILITY)
 STOPPING: Final = "the gateway stops"
 
 
@@ -413,9 +415,7 @@ class Link:
     def _hello(self) -> Hello:
         identity = self.identity
         self._hellos += 1
-        capabilities = frozenset(
-            (BACKPRESSURE_CAPABILITY, SERIES_CAPABILITY, *((DEFLATE_CAPABILITY,) if self.options.deflates else ()))
-        )
+        capabilities = frozenset((*CAPABILITIES, *((DEFLATE_CAPABILITY,) if self.options.deflates else ())))
         received = self.acks.receive_state()
         return Hello(
             identity.federation,
@@ -440,7 +440,10 @@ class Link:
         deflates = self.options.deflates and DEFLATE_CAPABILITY in hello.capabilities
         self._receiver = LinkReceiver(deflates, self.acks.positions)
         self._sender = LinkSender(
-            deflates, SERIES_CAPABILITY in hello.capabilities, BACKPRESSURE_CAPABILITY in hello.capabilities
+            deflates,
+            SERIES_CAPABILITY in hello.capabilities,
+            BACKPRESSURE_CAPABILITY in hello.capabilities,
+            OPERATOR_CAPABILITY in hello.capabilities,
         )
         self._progress = AckProgress()
         self.outbox.opened(upto, goes_on)

@@ -13,9 +13,10 @@ from edgebroker.overlay.link.codec.events import FlowWriter
 from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
 from edgebroker.overlay.link.codec.messages import alone, body
 from edgebroker.overlay.link.outbox import LinkOutbox
-from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay
+from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay, StatusQuery, StatusReply
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
+OPERATOR_MESSAGES: Final = (StatusQuery, StatusReply)
 FRAME_BYTES: Final = 15 * KIB
 """A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
 TURN_BYTES: Final = 512
@@ -25,14 +26,16 @@ TURN_BYTES: Final = 512
 class LinkSender:
     """The sending side of one connection, with the flows, numbers and parts that the peer knows."""
 
-    def __init__(self, deflates: bool, has_series: bool = False, has_backpressure: bool = False) -> None:
+    def __init__(
+        self, deflates: bool, has_series: bool = False, has_backpressure: bool = False, has_operator: bool = False
+    ) -> None:
         """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
-        Backpressure messages; otherwise they are left out.
+        Backpressure messages, *has_operator*: those for operators; otherwise they are left out.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
         self._has_series = has_series
-        self._has_backpressure = has_backpressure
+        self._left_out = (*(() if has_backpressure else (Backpressure,)), *(() if has_operator else OPERATOR_MESSAGES))
         self._fair_queue = FairQueue()
         self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
         # Class -> message, its encoding, bytes already sent.
@@ -106,7 +109,7 @@ class LinkSender:
                 outbox.written(entry)
                 continue
             if not isinstance(message, Forward):
-                if isinstance(message, Backpressure) and not self._has_backpressure:
+                if self._left_out and isinstance(message, self._left_out):
                     continue
                 item = body(_aged(message, entry, now), service)
                 is_large = len(item) > self._part_bytes

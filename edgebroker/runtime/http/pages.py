@@ -82,7 +82,7 @@ class HttpPages:
             "/blocked": (self._blocked, frozenset()),
             "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
-            "/links": (self._links, frozenset()),
+            "/links": (self._links, frozenset({"all"})),
             "/outbox": (self._outbox, frozenset({"peer", "limit"})),
             "/bridges": (self._bridges, frozenset()),
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
@@ -216,11 +216,13 @@ class HttpPages:
             return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the reload is given up; the log says why")
         return json_response({**outcome.as_json(), "lines": list(outcome.lines())})
 
-    async def _links(self, _: Query) -> HttpResponse:
+    async def _links(self, query: Query) -> HttpResponse:
         if self._view.peer_manager is None:
             return text_response(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
-        from edgebroker.runtime.http.peers import link_report
+        from edgebroker.runtime.http.peers import federation_report, link_report
 
+        if read_choice(query, "all", "no", ["no", "yes"]) == "yes":
+            return json_response(await federation_report(self._view.peer_manager))
         return json_response(link_report(self._view.peer_manager))
 
     async def _outbox(self, query: Query) -> HttpResponse:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from edgebroker.instants import MILLISECOND
 from edgebroker.overlay.link.link import Link
@@ -11,6 +13,9 @@ from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.peers.peers import PeerManager
+
+REASON_CHARS_MAX: Final = 200
+"""Of the reason of a link that is down, in what other gateways are told."""
 
 
 def link_report(peer_manager: PeerManager) -> dict[str, Any]:
@@ -28,6 +33,58 @@ def link_report(peer_manager: PeerManager) -> dict[str, Any]:
         ],
         "links": list(link_rows(peer_manager)),
     }
+
+
+async def federation_report(peer_manager: PeerManager) -> dict[str, Any]:
+    """Returns the links of every gateway, each as its own end sees them, and the gateways that do not answer."""
+    reports = await peer_manager.query_all()
+    rows = {peer_manager.membership.name: link_summaries(peer_manager)}
+    for name, report in reports.items():
+        with suppress(ValueError):
+            rows[name] = json.loads(report)
+    known = peer_manager.membership.topology.gateways
+    return {
+        **peer_manager.described(),
+        "gateways": [{"name": one.name, "site": one.site, **rows[one.name]} for one in known if one.name in rows],
+        "unreached": [_unreached(one.name, rows) for one in known if one.name not in rows],
+    }
+
+
+def _unreached(name: str, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the row of a gateway that does not answer: what others say of their links to it."""
+    reasons = {
+        other: "connected, and it does not answer" if row["up"] else row["reason"]
+        for other, report in rows.items()
+        for row in report["links"]
+        if row["peer"] == name
+    }
+    return {"name": name, "reasons": reasons}
+
+
+def link_summaries(peer_manager: PeerManager) -> dict[str, Any]:
+    """Returns the few figures of each link that other gateways are told."""
+    rows = []
+    for link in peer_manager.overlay.links:
+        peer, outbox, is_up = link.peer, link.outbox, link.connection is not None
+        rows.append(
+            {
+                "peer": peer,
+                "up": is_up,
+                "refused": peer in peer_manager.refused,
+                "reason": peer_manager.trouble.get(peer, "")[:REASON_CHARS_MAX],
+                "round_trip_ms": _round_trip_ms(link),
+                "offset_ms": _offset_ms(link) if is_up else None,
+                "waiting": sum(len(queue) for queue in outbox.queues.values()),
+                "waiting_bytes": sum(queue.bytes for queue in outbox.queues.values()),
+                "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
+            }
+        )
+    return {"links": rows}
+
+
+def _round_trip_ms(link: Link) -> float | None:
+    is_measured = link.connection is not None and link.heartbeat.round_trip
+    return link.heartbeat.round_trip / MILLISECOND if is_measured else None
 
 
 def detours(peer_manager: PeerManager) -> dict[str, int]:
@@ -53,7 +110,7 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
             "false_acks": link.false_acks,
             "dials": link.options.dials,
             "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
-            "round_trip_ms": link.heartbeat.round_trip / MILLISECOND if is_up and link.heartbeat.round_trip else None,
+            "round_trip_ms": _round_trip_ms(link),
             "offset_ms": _offset_ms(link) if is_up else None,
             "congested": is_up and status.is_congested(peer),
             "congestion_index": round(peer_manager.congestion.index(link), 2),

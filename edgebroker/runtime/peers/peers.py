@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkDown, LinkLeaseEnd, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
+from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX, StatusReply
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
@@ -45,6 +48,40 @@ class CongestionGauge:
         self._previous[link.peer] = entered, left
         waiting = sum(count.waiting for count in counts)
         return QueueSample(entered - before[0], left - before[1], waiting).congestion_index
+
+
+STATUS_S: Final = 3.0
+"""For the answers to a query: several round trips of a satellite and a batch of a metered link."""
+
+
+class StatusAnswers:
+    """The answers of other gateways to the last query for their links."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Admits one query at a time."""
+        self._request = 0
+        self._replies: dict[int, bytes] = {}
+        self._wanted = 0
+        self._is_complete = asyncio.Event()
+
+    def begin(self, request: int, wanted: int) -> None:
+        """Await the answers of *wanted* gateways to *request*."""
+        self._request, self._wanted, self._replies = request, wanted, {}
+        self._is_complete.clear()
+
+    def receive(self, reply: StatusReply) -> None:
+        """Take one answer; those to earlier queries are dropped."""
+        if reply.request == self._request:
+            self._replies[reply.gateway] = reply.report
+            if len(self._replies) >= self._wanted:
+                self._is_complete.set()
+
+    async def wait(self) -> dict[int, bytes]:
+        """Return the answers, number of a gateway -> report, when all are there or STATUS_S have passed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_complete.wait(), STATUS_S)
+        return dict(self._replies)
 
 
 STRANGERS_MAX: Final = 64
@@ -90,6 +127,7 @@ class PeerManager:
         self._strangers: AddressShares[AcceptedPeer] = AddressShares()
         self.displaced = 0
         """Accepted connections that were closed for newer ones, before it was known who they are."""
+        self._status = StatusAnswers()
         self.overdue_handshakes = 0
         """Accepted connections that were closed because their TLS handshake took too long."""
         self._sources: dict[str, str] = {}  # peer -> the address where it was met last
@@ -304,6 +342,10 @@ class PeerManager:
             overlay.turn(clock(), self._flush)
         except Exception as error:  # clients must not suffer from an error in the overlay
             self._loop.call_exception_handler({"message": "edgebroker: the overlay stumbles", "exception": error})
+        while overlay.status_requests:
+            self._answer_status(overlay, overlay.status_requests.popleft())
+        while overlay.status_replies:
+            self._status.receive(overlay.status_replies.popleft())
         for peer in overlay.take_dials():
             task = self._loop.create_task(self._dial(peer))
             self._dials.add(task)
@@ -371,6 +413,27 @@ class PeerManager:
         else:
             text = f"there is room again at {gateway} for {neighbour}"
             self._operator_log.log(Level.WARNING, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def _answer_status(self, overlay: FederationMember, request: int) -> None:
+        from edgebroker.runtime.http.peers import link_summaries  # loaded at the first query
+
+        report = json.dumps(link_summaries(self)).encode()
+        overlay.answer_status(request, report[:STATUS_REPORT_BYTES_MAX], clock())
+        self._reactor.schedule_flush()
+
+    async def query_all(self) -> dict[str, bytes]:
+        """Asks all other gateways of the federation for their links. Returns name -> JSON of those that answer within
+        STATUS_S.
+        """
+        async with self._status.lock:
+            topology = self.membership.topology
+            names = {gateway.number: gateway.name for gateway in topology.gateways}
+            self._status.begin(self.overlay.query_status(clock()), len(names) - 1)
+            self._reactor.schedule_flush()
+            replies = await self._status.wait()
+            return {names[number]: report for number, report in replies.items() if number in names}
 
     # -- dialling -------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ from edgebroker.overlay.messages import (
     RetainedQuery,
     RetainedReply,
     StateKind,
+    StatusQuery,
+    StatusReply,
     Unadvertise,
     Withdraw,
 )
@@ -144,6 +146,10 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
     ),
     Backpressure: lambda chance: Backpressure(
         chance.randrange(1_024), some_number(chance, 64), chance.randrange(1_024), some_interests(chance)
+    ),
+    StatusQuery: lambda chance: StatusQuery(some_number(chance, 32)),
+    StatusReply: lambda chance: StatusReply(
+        some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(300))
     ),
     Relay: lambda chance: Relay(
         chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)

@@ -20,6 +20,7 @@ is one with the record of its packet identifier. So each happens exactly once, w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import field
 from typing import Final
@@ -43,8 +44,10 @@ from edgebroker.federation.effects import (
     EndLease,
     HoldEvent,
     LookUpRetained,
+    ReceiveStatus,
     RedialPeer,
     ReleaseEvent,
+    ReportStatus,
     SendMessage,
     StoreInterests,
 )
@@ -54,6 +57,7 @@ from edgebroker.federation.retained_claims import CLAIMS_TOPIC
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Instant
+from edgebroker.limits import GATEWAY_NUMBER_MAX
 from edgebroker.log_schema import Cause, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
@@ -73,13 +77,16 @@ from edgebroker.overlay.link.events import (
 )
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.messages import EventSeries, Forward, Message
+from edgebroker.overlay.messages import EventSeries, Forward, Message, StatusReply
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter, is_reserved
 
+STATUS_REQUESTS_MAX: Final = 64
+"""Queries of operators that wait for an answer of this gateway; older ones are dropped."""
+STATUS_REPLIES_MAX: Final = GATEWAY_NUMBER_MAX + 1
 OVERLAY: Final = ("overlay",)
 """The deadline of links and routing."""
 
@@ -121,6 +128,10 @@ class FederationMember:
         self.streams: list[
             LinkConnection
         ] = []  # every connection with a peer, or with somebody who may turn out to be one
+        self.status_requests: deque[int] = deque(maxlen=STATUS_REQUESTS_MAX)
+        """Queries of operators at other gateways, which `answer_status` answers; whoever does empties it."""
+        self.status_replies: deque[StatusReply] = deque(maxlen=STATUS_REPLIES_MAX)
+        """Reports of other gateways that `query_status` asked for; whoever reads them empties it."""
         self._node = node
         self._delivery = delivery
         self._journal = session_journal
@@ -397,6 +408,18 @@ class FederationMember:
         pending, (messages, octets) = self.peers.region.pending, self._waiting_room
         return pending.count < messages and pending.bytes + size <= octets
 
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def query_status(self, now: Instant) -> int:
+        """Ask all other gateways for the state of their links. Returns the number of the query."""
+        request, effects = self.peers.status_queries.query()
+        self.perform(effects, now)
+        return request
+
+    def answer_status(self, request: int, report: bytes, now: Instant) -> None:
+        """Answer one of `status_requests`."""
+        self.perform(self.peers.status_queries.answer(request, report), now)
+
     # -- peers ----------------------------------------------------------------------------------------------------
 
     def _handle_event(self, link: Link, event: LinkEvent, now: Instant) -> None:
@@ -484,6 +507,10 @@ class FederationMember:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
                 case LookUpRetained(request, interest):
                     self.retained.query_received(request, interest, now)
+                case ReportStatus(request):
+                    self.status_requests.append(request)
+                case ReceiveStatus(reply):
+                    self.status_replies.append(reply)
                 case DeliverRetained(number, forward):
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
         self.reorder_store.forwarded_early += is_held and bool(events)

@@ -25,6 +25,7 @@ from edgebroker.overlay.link.codec import messages
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
 from edgebroker.overlay.messages import (
+    STATUS_REPORT_BYTES_MAX,
     Advertise,
     Announce,
     Backpressure,
@@ -41,6 +42,8 @@ from edgebroker.overlay.messages import (
     RetainedQuery,
     RetainedReply,
     StateKind,
+    StatusQuery,
+    StatusReply,
     Unadvertise,
     Withdraw,
 )
@@ -238,6 +241,17 @@ def number(bits: int) -> FieldCodec:
     return single(read)
 
 
+def octets(most: int) -> FieldCodec:
+    """Return the codec of a byte string of at most *most* bytes."""
+
+    def read(value: Any) -> bytes:
+        if type(value) is not bytes or len(value) > most:
+            raise FrameBroken(f"no byte string of at most {most}: {shown(value)}")
+        return value
+
+    return single(read)
+
+
 def each_of(field: FieldCodec) -> FieldCodec:
     """Return the codec of a tuple of *field*."""
 
@@ -359,6 +373,8 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     LinkStateUpdate: (_U16, _U64, each_of(_U16)),
     Relay: (_U16, _U16, _U8, _MESSAGE, _FLAG),
     Backpressure: (_U16, _U64, _U16, _INTERESTS),
+    StatusQuery: (_U32,),
+    StatusReply: (_U32, _U16, octets(STATUS_REPORT_BYTES_MAX)),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
