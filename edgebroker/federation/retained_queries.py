@@ -1,18 +1,29 @@
-"""Queries for retained messages that pass through a gateway, and the return path of the replies."""
+"""Queries that pass through a gateway, and the return path of the replies: for retained messages, and those of
+operators for the links of all gateways.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.federation.effects import DeliverRetained, Effect, LookUpRetained, SendMessage
+from edgebroker.federation.effects import (
+    DeliverRetained,
+    Effect,
+    LookUpRetained,
+    ReceiveStatus,
+    ReportStatus,
+    SendMessage,
+)
 from edgebroker.federation.interest_gossip import InterestGossip
 from edgebroker.header import EventHeader, host_of
 from edgebroker.interest import Interest
 from edgebroker.limits import RETAINED_QUERIES_MAX, RETAINED_REPLY_TOPICS_MAX
+from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.id_allocator import IdAllocator
-from edgebroker.overlay.messages import Forward, RetainedQuery, RetainedReply
+from edgebroker.overlay.messages import Forward, Message, RetainedQuery, RetainedReply, StatusQuery, StatusReply
 from edgebroker.overlay.secondary_advertisements import SecondaryAdvertisements
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -130,3 +141,60 @@ class RetainedQueries:
         """Forget the replies of *query*."""
         self.remembered -= len(query.newest)
         query.newest = {}
+
+
+STATUS_QUERIES_MAX: Final = 256
+"""Queries that are remembered; replies to older ones are dropped. Operators ask a few times a minute at most."""
+
+
+class StatusQueries:
+    """The last STATUS_QUERIES_MAX queries of operators for the links of all gateways.
+
+    A query reaches every gateway to which some path of open links leads. A gateway that does not answer is not reached,
+    or is of an older version; whoever asked knows from the topology which ones are missing.
+    """
+
+    def __init__(self, gateway: TopologyGateway, ids: IdAllocator, status: LinkStatus) -> None:
+        self._number = gateway.number
+        self._peers = gateway.peers()
+        self._ids = ids
+        self._status = status
+        self._origins: dict[int, str | None] = {}  # request -> the peer that sent it; None: this gateway
+        self.late = 0
+        """Replies to queries that are not remembered."""
+
+    def query(self) -> tuple[int, list[Effect]]:
+        """Ask all gateways. Returns the number of the query, and what to do."""
+        request = self._ids.next()
+        self._remember(request, None)
+        return request, self._forward(StatusQuery(request), None)
+
+    def receive_query(self, peer: str, query: StatusQuery) -> list[Effect]:
+        """Handle a query of *peer*, once; it may arrive from several peers."""
+        if query.request in self._origins:
+            return []
+        self._remember(query.request, peer)
+        return [ReportStatus(query.request), *self._forward(query, peer)]
+
+    def answer(self, request: int, report: bytes) -> list[Effect]:
+        """Answer a query with the *report* of this gateway."""
+        return self.receive_reply(StatusReply(request, self._number, report))
+
+    def receive_reply(self, reply: StatusReply) -> list[Effect]:
+        """Return a reply to the peer that sent the query, or to the operator here."""
+        if reply.request not in self._origins:
+            self.late += 1
+            return []
+        origin = self._origins[reply.request]
+        return [ReceiveStatus(reply)] if origin is None else self._send(origin, reply)
+
+    def _forward(self, query: StatusQuery, origin: str | None) -> list[Effect]:
+        return [send for peer in self._peers if peer != origin for send in self._send(peer, query)]
+
+    def _send(self, peer: str, message: Message) -> list[Effect]:
+        return [SendMessage(peer, message, TrafficClass.CONTROL)] if self._status.is_up(peer) else []
+
+    def _remember(self, request: int, origin: str | None) -> None:
+        if len(self._origins) >= STATUS_QUERIES_MAX:
+            del self._origins[next(iter(self._origins))]
+        self._origins[request] = origin

@@ -52,8 +52,7 @@ from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
-from edgebroker.federation.retained_queries import RetainedQueries
-from edgebroker.federation.status_queries import StatusQueries
+from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
 from edgebroker.interest import Interest

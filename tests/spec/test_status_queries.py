@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edgebroker.federation.effects import Effect, ReceiveStatus, ReportStatus, SendMessage
+from edgebroker.federation.retained_queries import STATUS_QUERIES_MAX
 from edgebroker.federation.router import FederationRouter
-from edgebroker.federation.status_queries import STATUS_QUERIES_MAX
 from edgebroker.overlay.link.codec.frames import FrameReader, Item
 from edgebroker.overlay.link.link import LinkSender
 from edgebroker.overlay.link.outbox import BOUNDS, LinkOutbox

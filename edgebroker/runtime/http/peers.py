@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
-from edgebroker.instants import MILLISECOND
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.peers.peers import PeerManager
-
-REASON_CHARS_MAX: Final = 200
-"""Of the reason of a link that is down, in what other gateways are told."""
+from edgebroker.runtime.peers.status import offset_ms, round_trip_ms
 
 
 def link_report(peer_manager: PeerManager) -> dict[str, Any]:
@@ -38,7 +35,7 @@ def link_report(peer_manager: PeerManager) -> dict[str, Any]:
 async def federation_report(peer_manager: PeerManager) -> dict[str, Any]:
     """Returns the links of every gateway, each as its own end sees them, and the gateways that do not answer."""
     reports = await peer_manager.query_all()
-    rows = {peer_manager.membership.name: link_summaries(peer_manager)}
+    rows = {peer_manager.membership.name: peer_manager.summaries()}
     for name, report in reports.items():
         with suppress(ValueError):
             rows[name] = json.loads(report)
@@ -59,32 +56,6 @@ def _unreached(name: str, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         if row["peer"] == name
     }
     return {"name": name, "reasons": reasons}
-
-
-def link_summaries(peer_manager: PeerManager) -> dict[str, Any]:
-    """Returns the few figures of each link that other gateways are told."""
-    rows = []
-    for link in peer_manager.overlay.links:
-        peer, outbox, is_up = link.peer, link.outbox, link.connection is not None
-        rows.append(
-            {
-                "peer": peer,
-                "up": is_up,
-                "refused": peer in peer_manager.refused,
-                "reason": peer_manager.trouble.get(peer, "")[:REASON_CHARS_MAX],
-                "round_trip_ms": _round_trip_ms(link),
-                "offset_ms": _offset_ms(link) if is_up else None,
-                "waiting": sum(len(queue) for queue in outbox.queues.values()),
-                "waiting_bytes": sum(queue.bytes for queue in outbox.queues.values()),
-                "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
-            }
-        )
-    return {"links": rows}
-
-
-def _round_trip_ms(link: Link) -> float | None:
-    is_measured = link.connection is not None and link.heartbeat.round_trip
-    return link.heartbeat.round_trip / MILLISECOND if is_measured else None
 
 
 def detours(peer_manager: PeerManager) -> dict[str, int]:
@@ -110,8 +81,8 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
             "false_acks": link.false_acks,
             "dials": link.options.dials,
             "links": (["aLink"] if peer in gateway.neighbours else []) + [f"iLink {position}" for position in across],
-            "round_trip_ms": _round_trip_ms(link),
-            "offset_ms": _offset_ms(link) if is_up else None,
+            "round_trip_ms": round_trip_ms(link),
+            "offset_ms": offset_ms(link) if is_up else None,
             "congested": is_up and status.is_congested(peer),
             "congestion_index": round(peer_manager.congestion.index(link), 2),
             "routes": _routes(peer_manager, peer),
@@ -144,11 +115,6 @@ def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
         "publishers_wanted": wanted if is_mate else None,
         "answers": dict(zip(("exact", "widened", "anything"), peers.region.secondary.exactness(peer), strict=True)),
     }
-
-
-def _offset_ms(link: Link) -> float | None:
-    offset = link.heartbeat.offset
-    return None if offset is None else offset / MILLISECOND
 
 
 def _queue(link: Link, service: TrafficClass) -> dict[str, int]:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,13 +21,14 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkDown, LinkLeaseEnd, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX, StatusReply
+from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import FederationMembership, exposed_to, listen_addresses, prepare_change
 from edgebroker.runtime.peers.network_watch import NetworkWatch
+from edgebroker.runtime.peers.status import StatusAnswers, link_summaries
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.sections import OverlaySettings
@@ -48,40 +48,6 @@ class CongestionGauge:
         self._previous[link.peer] = entered, left
         waiting = sum(count.waiting for count in counts)
         return QueueSample(entered - before[0], left - before[1], waiting).congestion_index
-
-
-STATUS_S: Final = 3.0
-"""For the answers to a query: several round trips of a satellite and a batch of a metered link."""
-
-
-class StatusAnswers:
-    """The answers of other gateways to the last query for their links."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        """Admits one query at a time."""
-        self._request = 0
-        self._replies: dict[int, bytes] = {}
-        self._wanted = 0
-        self._is_complete = asyncio.Event()
-
-    def begin(self, request: int, wanted: int) -> None:
-        """Await the answers of *wanted* gateways to *request*."""
-        self._request, self._wanted, self._replies = request, wanted, {}
-        self._is_complete.clear()
-
-    def receive(self, reply: StatusReply) -> None:
-        """Take one answer; those to earlier queries are dropped."""
-        if reply.request == self._request:
-            self._replies[reply.gateway] = reply.report
-            if len(self._replies) >= self._wanted:
-                self._is_complete.set()
-
-    async def wait(self) -> dict[int, bytes]:
-        """Return the answers, number of a gateway -> report, when all are there or STATUS_S have passed."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_complete.wait(), STATUS_S)
-        return dict(self._replies)
 
 
 STRANGERS_MAX: Final = 64
@@ -417,11 +383,13 @@ class PeerManager:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _answer_status(self, overlay: FederationMember, request: int) -> None:
-        from edgebroker.runtime.http.peers import link_summaries  # loaded at the first query
-
-        report = json.dumps(link_summaries(self)).encode()
+        report = json.dumps(self.summaries()).encode()
         overlay.answer_status(request, report[:STATUS_REPORT_BYTES_MAX], clock())
         self._reactor.schedule_flush()
+
+    def summaries(self) -> dict[str, Any]:
+        """Returns what other gateways are told of the links, as JSON values."""
+        return {"links": link_summaries(self.overlay.links, self.refused, self.trouble)}
 
     async def query_all(self) -> dict[str, bytes]:
         """Asks all other gateways of the federation for their links. Returns name -> JSON of those that answer within
