@@ -310,6 +310,10 @@ class StatusReply:
     """JSON, at most STATUS_REPORT_BYTES_MAX."""
 
 
+OPERATOR_MESSAGES: Final = (StatusQuery, StatusReply)
+"""Messages that only peers with the capability "operator" decode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Relay:
     """A message between two gateways without a connection, forwarded by others."""

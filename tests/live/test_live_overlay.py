@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -128,6 +129,27 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
     assert 'edgebroker_link_up{peer="gw-there"} 0' in metrics
     health = json.load(urlopen(f"http://{http}/health", timeout=PATIENCE_S))
     assert health["checks"]["links"] == {"ok": True, "down": ["gw-there"]}
+    here.stop()
+
+
+def test_health_fails_while_the_outbox_for_a_peer_is_nearly_full(start_gateway: Start, topology: Path) -> None:
+    federated = ("--topology", str(topology), "--memory", "--name")
+    here, there = start_gateway(*federated, "gw-here", "--http", "0"), start_gateway(*federated, "gw-there")
+    writer, sleeper = guest(here, "writer"), guest(there, "sleeper", keep=True)
+    let_meet(writer, sleeper)
+    sleeper.subscribe("large", 1)
+    writer.publish("large", b"first", 1)
+    assert next_of(sleeper, "large").payload == b"first"
+    http = f"http://127.0.0.1:{here.listening['http']['port']}/health"
+    assert json.load(urlopen(http, timeout=PATIENCE_S))["checks"]["outboxes"] == {"ok": True, "risks": []}
+    there.kill()
+    for _ in range(59):
+        writer.publish("large", bytes(1_000_000), 1)
+    with pytest.raises(HTTPError) as failing:
+        urlopen(http, timeout=PATIENCE_S)
+    assert failing.value.code == 503
+    [reason] = json.load(failing.value)["reasons"]
+    assert reason.startswith("the outbox for gw-there is nearly full (56.")
     here.stop()
 
 

@@ -264,6 +264,11 @@ class LinkOutbox:
         """
         return self._messages_max // 32, self._bounds.bytes // 32
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether seven eighths of the messages or bytes are used: soon events for the peer are refused, or dropped."""
+        return self._used(0) >= 7 / 8
+
     def update_backpressure(self) -> None:
         """End backpressure if the outbox has room again."""
         self.has_backpressure = self._used(0) >= 3 / 4

@@ -13,10 +13,9 @@ from edgebroker.overlay.link.codec.events import FlowWriter
 from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
 from edgebroker.overlay.link.codec.messages import alone, body
 from edgebroker.overlay.link.outbox import LinkOutbox
-from edgebroker.overlay.messages import Backpressure, EventSeries, Forward, Message, Relay, StatusQuery, StatusReply
+from edgebroker.overlay.messages import OPERATOR_MESSAGES, Backpressure, EventSeries, Forward, Message, Relay
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
-OPERATOR_MESSAGES: Final = (StatusQuery, StatusReply)
 FRAME_BYTES: Final = 15 * KIB
 """A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
 TURN_BYTES: Final = 512

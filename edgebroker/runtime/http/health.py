@@ -148,6 +148,8 @@ def _links(view: GatewayView) -> Iterator[HealthCheck]:
         refused = [f"{peer}: {trouble.get(peer, '')}" for peer in sorted(view.peer_manager.refused)]
         down = [link.peer for link in view.peer_manager.overlay.links if link.connection is None]
         yield HealthCheck("links", f"refused: {'; '.join(refused)}" if refused else "", {"down": down})
+        risks = view.peer_manager.watch.risks(clock())
+        yield HealthCheck("outboxes", "; ".join(risks), {"risks": risks})
 
 
 LOST_CAUSES: Final = (Cause.QUEUE_FULL, Cause.DAMAGED, Cause.LEASE_ENDED)
@@ -240,6 +242,7 @@ def _warnings(view: GatewayView) -> Iterator[str]:
         links = view.peer_manager.overlay.links
         yield from (f"links: {link.boots.twin}" for link in links if link.boots.has_twin(now))
         yield from (warning for link in links for warning in _outbox_warnings(link))
+        yield from view.peer_manager.watch.warnings(now)
     bridge_manager = view.bridge_manager()
     if bridge_manager is not None:
         yield from (f"set aside: {entry}" for entry in bridge_manager.aside)

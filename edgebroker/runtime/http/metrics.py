@@ -353,6 +353,9 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.family("edgebroker_link_false_acks", "counter", "Acknowledgements of messages that were never sent.")
     for row in rows:
         page.sample("_total", row["false_acks"], peer=row["peer"])
+    page.family("edgebroker_link_clock_differences", "counter", "How often its clock began to be over a minute off.")
+    for peer, times in view.peer_manager.watch.clock_differences.items():
+        page.sample("_total", times, peer=peer)
     page.family("edgebroker_link_congested", "gauge", "Whether its queue was congested when it was last looked at.")
     for row in rows:
         page.sample("", int(row["congested"]), peer=row["peer"])

@@ -28,7 +28,7 @@ from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import FederationMembership, exposed_to, listen_addresses, prepare_change
 from edgebroker.runtime.peers.network_watch import NetworkWatch
-from edgebroker.runtime.peers.status import StatusAnswers, link_summaries
+from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, link_summaries
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
 from edgebroker.runtime.settings.sections import OverlaySettings
@@ -50,6 +50,8 @@ class CongestionGauge:
         return QueueSample(entered - before[0], left - before[1], waiting).congestion_index
 
 
+CHECK_S: Final = 5.0
+"""How often outboxes and clocks are looked at: 10 us for each link."""
 STRANGERS_MAX: Final = 64
 """Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s.
 With TLS each takes up to 300 KB.
@@ -94,6 +96,9 @@ class PeerManager:
         self.displaced = 0
         """Accepted connections that were closed for newer ones, before it was known who they are."""
         self._status = StatusAnswers()
+        self.watch = self._new_watch()
+        """What endangers acknowledged messages, and the clocks of peers."""
+        self._check_timer: asyncio.TimerHandle | None = None
         self.overdue_handshakes = 0
         """Accepted connections that were closed because their TLS handshake took too long."""
         self._sources: dict[str, str] = {}  # peer -> the address where it was met last
@@ -140,12 +145,15 @@ class PeerManager:
         self._network_watch.open()
         self._reactor.before_flush = self._turn
         self.overlay.start(clock())
+        self._check_timer = self._loop.call_later(CHECK_S, self._check_links)
         self._reactor.schedule_flush()
 
     async def stop(self) -> None:
         """Closes all links, and returns when that is written, or after `GOODBYE_S` seconds."""
         await self._close_servers()
         self._network_watch.close()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         for task in self._dials:
             task.cancel()
         for stranger in self._strangers:
@@ -212,6 +220,7 @@ class PeerManager:
         self.congestion = CongestionGauge()  # new links count from zero
         self._peers = self.membership.topology.gateway(self.membership.name).peers()
         self.overlay = self.membership.rejoin(self._reactor.frontend, clock())
+        self.watch = self._new_watch()
         self._reactor.schedule_flush()
 
     # -- callbacks of connections ---------------------------------------------------------------------------------
@@ -349,11 +358,13 @@ class PeerManager:
                 # Whoever was told that something is wrong is told when it is over.
                 level = Level.WARNING if self.trouble.pop(peer, "") else Level.INFO
                 self.refused.discard(peer)
+                self.watch.peer_up(peer)
                 if (connection := self.overlay.links[peer].connection) is not None:
                     self._sources[peer] = source_of(connection.address)
                 self._operator_log.log(level, "link-up", "a peer is there", peer, peer=peer)
             case LinkDown(reason=reason):
                 self.trouble[peer] = reason
+                self.watch.peer_down(peer, clock())
                 self._operator_log.log(Level.WARNING, "link-down", reason, peer, peer=peer)
             case LinkLeaseEnd(count=count):
                 text = "it was away for longer than its sessions last (overlay.lease_s): what waited for it is dropped"
@@ -379,6 +390,16 @@ class PeerManager:
         else:
             text = f"there is room again at {gateway} for {neighbour}"
             self._operator_log.log(Level.WARNING, "outbox-room", text, neighbour, peer=neighbour, at=gateway)
+
+    # -- watching -------------------------------------------------------------------------------------------------
+
+    def _new_watch(self) -> LinkWatch:
+        return LinkWatch(self.overlay.links, self.membership.options.lease_s, clock())
+
+    def _check_links(self) -> None:
+        self._check_timer = self._loop.call_later(CHECK_S, self._check_links)
+        for notice in self.watch.check(clock()):
+            self._operator_log.log(Level.WARNING, notice.name, notice.text, notice.peer, peer=notice.peer)
 
     # -- operators ------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,114 @@ from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any, Final
 
-from edgebroker.instants import MILLISECOND
+from edgebroker.dataclasses import dataclass
+from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
+from edgebroker.limits import MIB
+from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.messages import StatusReply
+
+CLOCK_OFFSET_MAX: Final[Duration] = MINUTE
+"""Message expiry and the order of retained messages go by the clocks of gateways: a minute off is no drift."""
+RECENT: Final[Duration] = 15 * MINUTE
+"""For so long dropped messages are a reason not to be healthy."""
+LEASE_WARNING_SHARE: Final = 4
+"""In the last quarter of the lease of a peer that is not reached somebody has to do something."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNotice:
+    """A line for the operator's log."""
+
+    name: str
+    text: str
+    peer: str
+
+
+class LinkWatch:
+    """Watches the links for what endangers acknowledged messages, and for clocks that differ."""
+
+    def __init__(self, links: LinkTable, lease_s: int, now: Instant) -> None:
+        self._links = links
+        self._lease = lease_s * SECOND
+        self._down_since: dict[str, Instant] = {link.peer: now for link in links}
+        self._dropped: dict[str, int] = {}
+        self._dropped_at: dict[str, Instant] = {}
+        self.clocks: dict[str, str] = {}
+        """Peer -> by how much its clock differs, where that is more than CLOCK_OFFSET_MAX."""
+        self.clock_differences: dict[str, int] = {link.peer: 0 for link in links}
+        """Peer -> how often its clock began to differ."""
+
+    def peer_up(self, peer: str) -> None:
+        """Record that the link to *peer* is open."""
+        self._down_since.pop(peer, None)
+
+    def peer_down(self, peer: str, now: Instant) -> None:
+        """Record that the link to *peer* is closed."""
+        self._down_since.setdefault(peer, now)
+
+    def check(self, now: Instant) -> list[LinkNotice]:
+        """Look at all links, to be called every few seconds. Returns what has changed."""
+        notices = []
+        for link in self._links:
+            peer, dropped = link.peer, link.outbox.dropped.get(Cause.QUEUE_FULL, 0)
+            if dropped != self._dropped.get(peer, 0):
+                self._dropped[peer], self._dropped_at[peer] = dropped, now
+            offset = link.heartbeat.offset if link.connection is not None else None
+            if offset is None:
+                continue
+            if abs(offset) > CLOCK_OFFSET_MAX:
+                text = f"the clock of {peer} is {_span(offset)} {'ahead of' if offset > 0 else 'behind'} this one"
+                if peer not in self.clocks:
+                    self.clock_differences[peer] += 1
+                    notices.append(LinkNotice("clock-differs", text, peer))
+                self.clocks[peer] = text
+            elif self.clocks.pop(peer, ""):
+                notices.append(LinkNotice("clock-agrees", f"the clock of {peer} agrees with this one again", peer))
+        return notices
+
+    def risks(self, now: Instant) -> list[str]:
+        """Return why acknowledged messages are at risk, a line for each reason."""
+        lines = []
+        for link in self._links:
+            peer = link.peer
+            if link.outbox.is_nearly_full:
+                held = sum(queue.bytes for queue in link.outbox.queues.values()) / MIB
+                lines.append(f"the outbox for {peer} is nearly full ({held:.1f} MiB): what it wants will be refused")
+            if now - self._dropped_at.get(peer, -NEVER) < RECENT:
+                lines.append(f"messages for {peer} were dropped in the last 15 minutes, because its outbox was full")
+            left = self._lease_left(peer, now)
+            if left is not None and 0 < left <= self._lease // LEASE_WARNING_SHARE:
+                away = _span(self._lease - left)
+                lines.append(
+                    f"{peer} has not been reached for {away}: nothing more is kept for its sessions from {_span(left)}"
+                    " on (overlay.lease_s)"
+                )
+        return lines
+
+    def warnings(self, now: Instant) -> list[str]:
+        """Return what needs an operator and endangers nothing that was acknowledged."""
+        lines = []
+        for peer in self._down_since:
+            left = self._lease_left(peer, now)
+            if left is not None and left <= 0:
+                lines.append(f"links: nothing is kept for the sessions of {peer} any more (overlay.lease_s)")
+        return [*lines, *(f"clocks: {text}" for text in self.clocks.values())]
+
+    def _lease_left(self, peer: str, now: Instant) -> Duration | None:
+        """Return for how long things are still kept for *peer*; None while it is connected."""
+        since = self._down_since.get(peer)
+        return None if since is None else since + self._lease - now
+
+
+def _span(duration: Duration) -> str:
+    """Return a duration as text, in a unit that fits."""
+    seconds = abs(duration) / SECOND
+    for size, unit in ((24 * 3_600, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
 
 REASON_CHARS_MAX: Final = 200
 """Of the reason of a link that is down, in what other gateways are told."""
