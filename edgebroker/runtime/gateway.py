@@ -166,7 +166,7 @@ class Gateway:
         if self._membership is not None:
             from edgebroker.runtime.peers.peers import PeerManager
 
-            self.peer_manager = PeerManager(self._membership, self._settings.overlay, reactor, self._operator_log)
+            self.peer_manager = PeerManager(self._membership, self._settings, reactor, self._operator_log)
         if has_bridges(self._settings, self._folder):
             self.bridge_manager = self._new_bridge_manager(self._settings)
         # Before anybody publishes what they should carry.

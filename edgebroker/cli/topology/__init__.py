@@ -6,9 +6,12 @@ docs/topology.md explains the file.
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,27 @@ from edgebroker.cli.check import refuse_file
 from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.cli.topology.drawing import gateway_lines, svg_drawing, text_drawing
 from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.overlay.link.handshake import TOPOLOGY_BYTES_MAX
 from edgebroker.overlay.topology.diff import TopologyDifference, difference
 from edgebroker.overlay.topology.draft import UPLINKS
 from edgebroker.overlay.topology.planner import plan
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.private_files import FileUnreadable
 from edgebroker.runtime.settings import SettingsRefused
 from edgebroker.runtime.settings.kinds import InvalidValue
+from edgebroker.runtime.settings.reading import read_settings_text
 from edgebroker.runtime.topology_file import NAME, load_topology
+from edgebroker.runtime.topology_signature import (
+    PUBLIC,
+    SECRET,
+    SignatureInvalid,
+    load_key,
+    new_key_texts,
+    public_key,
+    sign_topology,
+    signed_version,
+    verify_topology,
+)
 
 
 def figures(topology: Topology) -> dict[str, Any]:
@@ -131,6 +148,8 @@ def check(file: Path, old: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(answer))
     else:
         click.echo(f"{file}: OK")
+        if version := signed_version(read_settings_text(file)):
+            click.echo(f"signed {signing_time(version)}")
         for sentence in sentences(topology):
             click.echo(sentence)
         if old is not None:
@@ -198,6 +217,70 @@ def plan_command(sites: str, gateways: str, federation: str, uplink: str, port: 
         raise click.UsageError("--sites names one twice")
     draft = plan(federation, dict(zip(names, counts, strict=True)), UPLINKS[uplink], port)
     click.echo(toml_text(draft), nl=False)
+
+
+@command.command(
+    "sign",
+    short_help="Sign the topology in FILE.",
+    epilog=examples(
+        "edgebroker topology sign plant.toml --key topology.key --new-key",
+        "edgebroker topology sign plant.toml --key topology.key",
+    ),
+)
+@file_argument
+@click.option(
+    "--key", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file of the secret key."
+)
+@click.option("--new-key", is_flag=True, help="Make that file, and one for gateways, with .pub behind its name.")
+def sign_command(file: Path, key: Path, new_key: bool) -> None:
+    """Sign the topology in FILE, so that gateways hand it on to each other.
+
+    Gateways that have the public key (`topology_key` under [overlay]) take no other topology than a signed one, and of
+    two of them the one that was signed later. Keep the secret key away from gateways.
+    """
+    _load(file)
+    public = key.with_name(f"{key.name}.pub")
+    try:
+        if new_key:
+            _make_key(key, public)
+        text = sign_topology(read_settings_text(file), load_key(key, SECRET), int(time.time()))
+        if len(text.encode()) > TOPOLOGY_BYTES_MAX:
+            raise Refused(f"{file}: gateways hand on files of at most {TOPOLOGY_BYTES_MAX:,} bytes")
+        verify_topology(text, load_key(public, PUBLIC) if public.exists() else public_key(load_key(key, SECRET)))
+        replace_public(file, text)
+    except SignatureInvalid as invalid:
+        raise Refused(f"{key}: {invalid}") from invalid
+    except FileUnreadable as unreadable:
+        raise Refused(str(unreadable)) from unreadable
+    except OSError as error:
+        raise Refused(f"{error.filename}: {error.strerror}") from error
+    if new_key:
+        click.echo(f"{key}: the secret key; {public}: for all gateways, as topology_key under [overlay]")
+    click.echo(f"{file}: signed {signing_time(signed_version(text))}")
+
+
+def _make_key(key: Path, public: Path) -> None:
+    """Writes the files of a new key. Raises OSError, FileExistsError if there is one."""
+    secret_text, public_text = new_key_texts()
+    descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secret_text)
+    with public.open("x", encoding="ascii") as file:
+        file.write(public_text)
+
+
+def replace_public(file: Path, text: str) -> None:
+    """Replaces *file* at once; who may read it stays. Raises OSError."""
+    path = file.resolve()
+    temporary = path.with_name(f".{path.name}.signed")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.chmod(path.stat().st_mode & 0o7777)
+    temporary.replace(path)
+
+
+def signing_time(version: int) -> str:
+    """Returns the version of a signed topology as the time of its signature."""
+    return datetime.fromtimestamp(version, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _load(file: Path, as_json: bool = False) -> Topology:

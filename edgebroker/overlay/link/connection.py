@@ -15,7 +15,17 @@ from typing import Final, Protocol, TypeAlias
 
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.overlay.link.codec.errors import FrameBroken
-from edgebroker.overlay.link.handshake import Hello, HelloRefused, decode_hello, encode_refusal, hello_bytes
+from edgebroker.overlay.link.handshake import (
+    TOPOLOGY_HEAD_BYTES,
+    TOPOLOGY_MAGIC,
+    Hello,
+    HelloRefused,
+    TopologyExchange,
+    decode_hello,
+    encode_refusal,
+    hello_bytes,
+    topology_bytes,
+)
 
 HELLO_TIMEOUT: Final[Duration] = 10 * SECOND
 """From the connection to the peer's hello: one round trip; over a satellite with a retransmission 3 s."""
@@ -48,8 +58,16 @@ HelloRefused.
 class LinkConnection:
     """One connection."""
 
-    def __init__(self, hello_handler: HelloHandler, owner: ConnectionOwner | None, now: Instant) -> None:
-        """`owner`: the link that dialled; None for a connection that was accepted."""
+    def __init__(
+        self,
+        hello_handler: HelloHandler,
+        owner: ConnectionOwner | None,
+        now: Instant,
+        topologies: TopologyExchange | None = None,
+    ) -> None:
+        """`owner`: the link that dialled; None for a connection that was accepted. `topologies` takes the file that a
+        peer hands on before its hello.
+        """
         self.out = bytearray()
         """Hellos and refusals to be written."""
         self.is_over = False
@@ -68,6 +86,7 @@ class LinkConnection:
         self._hello_handler = hello_handler
         self._owner = owner
         self._buffer = bytearray()
+        self._topologies = topologies
         self._deadline = now + HELLO_TIMEOUT
 
     @property
@@ -90,7 +109,7 @@ class LinkConnection:
             if self._owner is not None:
                 self._owner.refused(refused)
             else:
-                self.out += encode_refusal(refused)
+                self.out += refused.offer + encode_refusal(refused)
             self.end(f"refused: {refused}", now)
 
     def flush(self, now: Instant, room: int) -> bytes:
@@ -127,6 +146,14 @@ class LinkConnection:
     def _receive_hello(self, chunk: bytes, now: Instant) -> None:
         buffer = self._buffer
         buffer += chunk
+        topologies = self._topologies
+        if topologies is not None and topologies.takes_files and buffer.startswith(TOPOLOGY_MAGIC):
+            size = topology_bytes(buffer)
+            if size is None or len(buffer) < size:
+                return
+            topologies.received.append(bytes(buffer[TOPOLOGY_HEAD_BYTES:size]))
+            self._topologies = None  # one for each connection
+            del buffer[:size]
         size = hello_bytes(buffer)
         if size is None or len(buffer) < size:
             return

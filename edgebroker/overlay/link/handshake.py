@@ -9,6 +9,7 @@ only `REFUSED`, a code and a sentence that names the difference. Frames follow i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
@@ -17,11 +18,24 @@ from typing import Any, Final
 from edgebroker.cbor import CborReader, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
+from edgebroker.limits import KIB
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.messages import LINK_CBOR
 from edgebroker.overlay.traffic_class import TrafficClass
 
 MAGIC: Final = b"EBLK"
+TOPOLOGY_MAGIC: Final = b"EBLT"
+"""In front of a signed topology file, which a gateway hands on before its hello or its refusal."""
+TOPOLOGY_BYTES_MAX: Final = 128 * KIB
+"""The file of a federation of 1,024 gateways has 100 KiB."""
+TOPOLOGY_HEAD_BYTES: Final = len(TOPOLOGY_MAGIC) + 4
+OFFERS_MAX: Final = 3
+"""Times that a peer gets a file which it does not take, until it is seen with this file or a newer one."""
+SECTIONS_BYTES_MAX: Final = 2 * KIB
+"""Of the digests of single sites and gateways in a hello; a larger topology has one for all of each kind."""
+SECTION_DIGEST_BYTES: Final = 4
+TOPOLOGY_CAPABILITY: Final = "topology"
+"""Named by gateways that take signed topology files."""
 VERSION: Final = 1
 HELLO_BYTES_MAX: Final = 4_096
 """A hello has 200 bytes; 60 sections of a topology, each with a digest, add 2 KiB."""
@@ -64,9 +78,50 @@ class RefusalCode(IntEnum):
 class HelloRefused(EdgebrokerError):
     """A hello is refused. `code` gives the reason, the text names the difference."""
 
-    def __init__(self, code: RefusalCode, text: str) -> None:
+    def __init__(self, code: RefusalCode, text: str, topology_version: int = 0, offer: bytes = b"") -> None:
         super().__init__(text)
         self.code = code
+        self.topology_version = topology_version
+        """Of the gateway that refuses; 0 if its topology is not signed."""
+        self.offer = offer
+        """What to send before the refusal: a newer topology."""
+
+
+class TopologyExchange:
+    """The signed topology file of a gateway, which its peers are to have, and those that peers handed on."""
+
+    __slots__ = ("_offers", "older", "received", "signed", "takes_files", "version")
+
+    def __init__(self, version: int = 0, signed: bytes = b"", takes_files: bool = False) -> None:
+        self.version = version
+        """Of the gateway's own file; 0 if it is not signed."""
+        self.signed = signed
+        """The file."""
+        self.takes_files = takes_files
+        """Whether the gateway can verify files of peers."""
+        self.received: deque[bytes] = deque(maxlen=4)
+        """Files of peers, not verified; whoever reads them empties it."""
+        self.older: set[str] = set()
+        """Peers that get the file when they are dialled next: they have an older one."""
+        self._offers: dict[str, int] = {}
+
+    def has_older(self, hello: Hello) -> bool:
+        """Return whether the sender of *hello* has an older file, and is to get this one."""
+        if hello.topology_version >= self.version:
+            self._offers.pop(hello.name, None)
+            return False
+        return TOPOLOGY_CAPABILITY in hello.capabilities and self.may_offer(hello.name)
+
+    def may_offer(self, peer: str) -> bool:
+        """Return whether *peer* is to get the file: not if it cannot be sent, nor if the peer has left it three
+        times.
+        """
+        return 0 < len(self.signed) <= TOPOLOGY_BYTES_MAX and self._offers.get(peer, 0) < OFFERS_MAX
+
+    def offer(self, peer: str) -> bytes:
+        """Return the file as bytes to send to *peer*."""
+        self._offers[peer] = self._offers.get(peer, 0) + 1
+        return TOPOLOGY_MAGIC + len(self.signed).to_bytes(4) + self.signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +160,34 @@ class Hello:
     capabilities: frozenset[str] = frozenset()
     """Optional features, used if both ends have them: "deflate" and others."""
     version: int = VERSION
+    topology_version: int = 0
+    """Of the signed topology file; 0 if it is not signed."""
+    sections: Mapping[str, bytes] = field(default_factory=dict)
+    """Site, gateway, or all of a kind -> SECTION_DIGEST_BYTES of its meaning: a refusal names those that differ."""
 
 
-_VERSION, _REFUSED, _FEDERATION, _NAME, _NUMBER, _TOPOLOGY, _RUN, _STORE, _COUNT, _TO, _RECEIVED, _CAPABILITIES = range(
-    12
-)
+(
+    _VERSION,
+    _REFUSED,
+    _FEDERATION,
+    _NAME,
+    _NUMBER,
+    _TOPOLOGY,
+    _RUN,
+    _STORE,
+    _COUNT,
+    _TO,
+    _RECEIVED,
+    _CAPABILITIES,
+    _SECTIONS,
+) = range(13)
 
 
 def encode_hello(hello: Hello) -> bytes:
     """Return *hello* as bytes."""
     received = hello.received
     upto = {int(service): number for service, number in received.upto.items()}
+    sections = {_SECTIONS: [hello.topology_version, dict(hello.sections)]} if hello.sections else {}
     return _frame(
         {
             _VERSION: hello.version,
@@ -129,13 +201,17 @@ def encode_hello(hello: Hello) -> bytes:
             _TO: hello.to,
             _RECEIVED: [received.run, received.store, upto],
             _CAPABILITIES: sorted(hello.capabilities),
+            **sections,
         }
     )
 
 
 def encode_refusal(refused: HelloRefused) -> bytes:
     """Return a refusal as bytes."""
-    return _frame({_VERSION: VERSION, _REFUSED: [int(refused.code), str(refused)[:1_000]]})
+    fields: dict[int, Any] = {_VERSION: VERSION, _REFUSED: [int(refused.code), str(refused)[:1_000]]}
+    if refused.topology_version:
+        fields[_SECTIONS] = [refused.topology_version, {}]
+    return _frame(fields)
 
 
 def hello_bytes(data: bytes | bytearray) -> int | None:
@@ -153,6 +229,18 @@ def hello_bytes(data: bytes | bytearray) -> int | None:
     return HEAD_BYTES + size
 
 
+def topology_bytes(data: bytes | bytearray) -> int | None:
+    """Return the size of the topology file at the beginning of *data*, with its head; None if more bytes are needed to
+    tell. Raises FrameBroken if it is too long.
+    """
+    if len(data) < TOPOLOGY_HEAD_BYTES:
+        return None
+    size = int.from_bytes(data[len(TOPOLOGY_MAGIC) : TOPOLOGY_HEAD_BYTES])
+    if size > TOPOLOGY_BYTES_MAX:
+        raise FrameBroken(f"a topology of {size} bytes; the limit is {TOPOLOGY_BYTES_MAX}")
+    return TOPOLOGY_HEAD_BYTES + size
+
+
 def decode_hello(data: bytes) -> Hello:
     """Decode *data*, a whole hello. Raises HelloRefused if it is a refusal or of another version, else FrameBroken."""
     reader = CborReader(data[HEAD_BYTES:], LINK_CBOR)
@@ -161,7 +249,7 @@ def decode_hello(data: bytes) -> Hello:
         raise FrameBroken("a hello is one map")
     version = _number(fields.get(_VERSION), 32)
     if _REFUSED in fields:
-        raise _refusal(fields[_REFUSED])
+        raise _refusal(fields[_REFUSED], _topology_sections(fields.get(_SECTIONS))[0])
     if version != VERSION:
         raise HelloRefused(RefusalCode.VERSION, f"it speaks version {version} of the protocol, we speak {VERSION}")
     topology = fields.get(_TOPOLOGY)
@@ -180,6 +268,7 @@ def decode_hello(data: bytes) -> Hello:
         _receive_state(fields.get(_RECEIVED)),
         frozenset(map(_name, capabilities)),
         version,
+        *_topology_sections(fields.get(_SECTIONS)),
     )
 
 
@@ -190,12 +279,22 @@ def _frame(fields: dict[int, Any]) -> bytes:
     return MAGIC + len(body).to_bytes(2) + body
 
 
-def _refusal(value: Any) -> HelloRefused:
+def _topology_sections(value: Any) -> tuple[int, dict[str, bytes]]:
+    """Return the version of a topology and the digests of its sections; (0, {}) of a gateway that does not tell."""
+    if value is None:
+        return 0, {}
+    if type(value) is not list or len(value) != 2 or type(value[1]) is not dict:
+        raise FrameBroken("the sections of a topology are its version and a map")
+    digests = {_name(section): _octets(digest, SECTION_DIGEST_BYTES) for section, digest in value[1].items()}
+    return _number(value[0], 64), digests
+
+
+def _refusal(value: Any, topology_version: int) -> HelloRefused:
     if type(value) is not list or len(value) != 2 or type(value[1]) is not str:
         raise FrameBroken("a refusal is a code and a sentence")
     if type(value[0]) is not int or not RefusalCode.VERSION <= value[0] <= RefusalCode.UNSENT:
         raise FrameBroken(f"a refusal of unknown code {shown(value[0])}: {value[1][:200]!r}")
-    return HelloRefused(RefusalCode(value[0]), value[1])
+    return HelloRefused(RefusalCode(value[0]), value[1], topology_version)
 
 
 def _receive_state(value: Any) -> ReceiveState:
@@ -234,6 +333,11 @@ def _octets(value: Any, size: int) -> bytes:
     return value
 
 
+DIFFERENCES_SHOWN: Final = 6
+"""Sections that a refusal names: its text has 1,000 characters."""
+DAY_S: Final = 24 * 3_600
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayIdentity:
     """The identity of one gateway and of its peers, as in `Hello`."""
@@ -246,6 +350,8 @@ class GatewayIdentity:
     """Name -> number of every gateway with a link."""
     run: bytes
     store: bytes
+    sections: Mapping[str, bytes] = field(default_factory=dict)
+    topologies: TopologyExchange = field(default_factory=TopologyExchange)
 
     def check(self, hello: Hello, certified: str | None = None) -> None:
         """Check whether *hello* is acceptable; *certified* is the name in the peer's certificate, if it sent one.
@@ -271,6 +377,39 @@ class GatewayIdentity:
         sections = sorted({*self.topology, *hello.topology})
         differing = [name for name in sections if self.topology.get(name) != hello.topology.get(name)]
         if differing:
+            topologies = self.topologies
             raise HelloRefused(
-                RefusalCode.TOPOLOGY, f"the topologies of {self.name} and {hello.name} differ in {', '.join(differing)}"
+                RefusalCode.TOPOLOGY,
+                f"the topologies of {self.name} and {hello.name} differ in {self._difference(hello, differing)}",
+                topologies.version,
+                topologies.offer(hello.name) if topologies.has_older(hello) else b"",
             )
+
+    def _difference(self, hello: Hello, differing: list[str]) -> str:
+        """Return what differs, and which of the two is older."""
+        if self.sections and hello.sections:
+            names = sorted({*self.sections, *hello.sections})
+            differing = [name for name in names if self.sections.get(name) != hello.sections.get(name)] or differing
+        told = [
+            f"{name} ({self.name} has none)"
+            if name in hello.sections and name not in self.sections
+            else f"{name} ({hello.name} has none)"
+            if name in self.sections and hello.sections and name not in hello.sections
+            else name
+            for name in differing[:DIFFERENCES_SHOWN]
+        ]
+        more = f" and {len(differing) - DIFFERENCES_SHOWN} more" if len(differing) > DIFFERENCES_SHOWN else ""
+        return ", ".join(told) + more + self._age(hello)
+
+    def _age(self, hello: Hello) -> str:
+        """Return which topology is older, as far as signatures tell."""
+        own, other = self.topologies.version, hello.topology_version
+        if not own and not other:
+            return "; neither is signed, so none tells which is older" if hello.sections else ""
+        if not own or not other:
+            return f"; that of {self.name if not own else hello.name} is not signed"
+        if own == other:
+            return ""
+        span = abs(own - other)
+        unit, size = ("days", DAY_S) if span >= 2 * DAY_S else ("minutes", 60) if span >= 120 else ("s", 1)
+        return f"; that of {hello.name if own > other else self.name} is {span // size} {unit} older"

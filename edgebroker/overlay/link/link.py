@@ -45,7 +45,14 @@ from edgebroker.overlay.link.events import (
     LinkUp,
     ReceiveEvent,
 )
-from edgebroker.overlay.link.handshake import GatewayIdentity, Hello, HelloRefused, RefusalCode, encode_hello
+from edgebroker.overlay.link.handshake import (
+    TOPOLOGY_CAPABILITY,
+    GatewayIdentity,
+    Hello,
+    HelloRefused,
+    RefusalCode,
+    encode_hello,
+)
 from edgebroker.overlay.link.heartbeat import ASSURANCE, LinkHeartbeat
 from edgebroker.overlay.link.journal_records import StoredLink, spent_record
 from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOptions
@@ -361,13 +368,17 @@ class Link:
         """Return the connection for the socket that a DialRequest opened; *certified* is the name in the peer's
         certificate.
         """
-        connection = LinkConnection(self._answered, self, now)
+        connection = LinkConnection(self._answered, self, now, self.identity.topologies)
         connection.certified = certified
         if not self._is_dialling or self._dialling is not None or self.connection is not None:
             self._is_dialling = self._dialling is not None
             connection.end("not wanted any more", now)
             return connection
         self._dialling = connection
+        topologies = self.identity.topologies
+        if self.peer in topologies.older:
+            topologies.older.discard(self.peer)
+            connection.out += topologies.offer(self.peer)
         connection.out += encode_hello(self._hello())
         return connection
 
@@ -393,6 +404,8 @@ class Link:
             self._dialling.end("the peer dialled too", now)
         # The old process has ended; or there are two of this name, and the other one must be notified.
         self._close(f"{hello.name} came anew{at(connection.address)}", now)
+        if self.identity.topologies.has_older(hello):
+            connection.out += self.identity.topologies.offer(self.peer)
         connection.out += encode_hello(self._hello())
         self._open(connection, hello, now, False)
 
@@ -403,6 +416,11 @@ class Link:
         self.identity.check(hello, connection.certified)
         self.boots.check(hello, connection, None, now)
         self._check_received(hello)
+        if self.identity.topologies.has_older(hello):
+            self.identity.topologies.older.add(self.peer)
+            raise HelloRefused(
+                RefusalCode.CROSSED, f"{self.peer} has an older signed topology, and gets this one first"
+            )
         self._dialling = None
         self._is_dialling = False
         self._open(connection, hello, now, True)
@@ -410,12 +428,23 @@ class Link:
 
     def refused(self, refused: HelloRefused) -> None:
         """Report a refused connection to or from the peer."""
+        topologies = self.identity.topologies
+        is_older = 0 < refused.topology_version < topologies.version
+        if refused.code is RefusalCode.TOPOLOGY and is_older and topologies.may_offer(self.peer):
+            topologies.older.add(self.peer)
         self._events.append(LinkRefusal(self.peer, refused.code, str(refused)))
 
     def _hello(self) -> Hello:
         identity = self.identity
         self._hellos += 1
-        capabilities = frozenset((*CAPABILITIES, *((DEFLATE_CAPABILITY,) if self.options.deflates else ())))
+        deflates, takes_files = self.options.deflates, identity.topologies.takes_files
+        capabilities = frozenset(
+            (
+                *CAPABILITIES,
+                *((DEFLATE_CAPABILITY,) if deflates else ()),
+                *((TOPOLOGY_CAPABILITY,) if takes_files else ()),
+            )
+        )
         received = self.acks.receive_state()
         return Hello(
             identity.federation,
@@ -428,6 +457,8 @@ class Link:
             self.peer,
             received,
             capabilities,
+            topology_version=identity.topologies.version,
+            sections=identity.sections,
         )
 
     def _open(self, connection: LinkConnection, hello: Hello, now: Instant, leads: bool) -> None:
@@ -642,7 +673,7 @@ class LinkTable:
         """Return the connection for an incoming socket; *certified* is the name in the peer's certificate, if it sent
         one.
         """
-        return LinkConnection(partial(self._identify, certified), None, now)
+        return LinkConnection(partial(self._identify, certified), None, now, self.identity.topologies)
 
     def _identify(self, certified: str | None, connection: LinkConnection, hello: Hello, now: Instant) -> Link:
         link = self._links.get(hello.name)

@@ -342,6 +342,8 @@ def _links(page: Exposition, view: GatewayView) -> None:
     rows = list(link_rows(view.peer_manager))
     page.counter("edgebroker_peers_received_bytes", "Bytes from peers.", view.peer_manager.received_bytes, "bytes")
     page.counter("edgebroker_peers_sent_bytes", "Bytes handed to their sockets.", view.peer_manager.sent_bytes, "bytes")
+    meaning = "Signed topologies that peers handed on and that were taken."
+    page.counter("edgebroker_topologies_adopted", meaning, view.peer_manager.topologies_adopted)
     meaning = "Connections to the port for peers whose TLS handshake took too long."
     page.counter("edgebroker_peers_overdue_handshakes", meaning, view.peer_manager.overdue_handshakes)
     page.family("edgebroker_link_up", "gauge", "Whether there is a connection, by peer.")

@@ -18,19 +18,30 @@ from edgebridge.frontend.federation.join import join, rejoin
 from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.dataclasses import dataclass
+from edgebroker.errors import StoreUnusable
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import Instant
 from edgebroker.names import Address
-from edgebroker.overlay.link.handshake import RUN_BYTES
+from edgebroker.overlay.link.handshake import RUN_BYTES, TopologyExchange
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.outbox import OutboxFull
 from edgebroker.overlay.topology.diff import difference
 from edgebroker.overlay.topology.draft import TopologyInvalid, Uplink
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.journal.store import data_folder
+from edgebroker.runtime.private_files import FileUnreadable
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
 from edgebroker.runtime.settings.problems import ProblemCollector
+from edgebroker.runtime.settings.reading import read_settings_text
 from edgebroker.runtime.settings.sections import DYNAMIC, OverlaySettings
-from edgebroker.runtime.topology_file import load_topology
+from edgebroker.runtime.topology_file import parse_topology
+from edgebroker.runtime.topology_signature import (
+    PUBLIC,
+    SignatureInvalid,
+    load_key,
+    signed_version,
+    verify_topology,
+)
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
@@ -50,30 +61,57 @@ class FederationMembership:
     tls: PeerTls | None
     """None: peers are not authenticated."""
     options: FederationOptions = DEFAULT_OPTIONS
+    signed: str = ""
+    """The topology file, if its signature was verified."""
+
+    @property
+    def version(self) -> int:
+        """The version of the signed topology file; 0 if it is not signed."""
+        return signed_version(self.signed)
+
+    @property
+    def exchange(self) -> TopologyExchange:
+        """What links have to know of the file."""
+        return TopologyExchange(self.version, self.signed.encode(), bool(self.signed))
 
     def join(self, frontend: Frontend, now: Instant, stored: StoredLinks | None) -> None:
         """Makes *frontend*, whose clock is set, this gateway. *stored*: the state of links in its journal."""
         journal = frontend.journal.storage
         boot = os.urandom(RUN_BYTES)
         store = boot if journal is None else journal.store[:RUN_BYTES]
-        join(frontend, self.topology, self.name, BootIdentity(boot, store, random.random), now, stored, self.options)
+        join(
+            frontend,
+            self.topology,
+            self.name,
+            BootIdentity(boot, store, random.random, self.exchange),
+            now,
+            stored,
+            self.options,
+        )
 
     def rejoin(self, frontend: Frontend, now: Instant) -> FederationMember:
         """Moves *frontend*, which has left the old topology, to this one."""
         before = frontend.federation
         assert before is not None
-        boot = BootIdentity(os.urandom(RUN_BYTES), before.links.identity.store, random.random)
+        boot = BootIdentity(os.urandom(RUN_BYTES), before.links.identity.store, random.random, self.exchange)
         return rejoin(frontend, self.topology, boot, now, self.options)
 
 
-def load_membership(settings: Settings) -> FederationMembership:
-    """Reads the files that *settings* name. Raises SettingsRefused with all their problems."""
+ADOPTED_FILE: Final = "topology.toml"
+"""In the data folder: the newest signed topology that a peer has handed on."""
+
+
+def load_membership(settings: Settings, received: str = "") -> FederationMembership:
+    """Reads the files that *settings* name. *received*: a signed topology that was handed on; the newest holds. Raises
+    SettingsRefused with all their problems.
+    """
     path, name = settings.overlay.topology, settings.node.name
     assert path is not None
-    topology, tls = None, None
+    topology, tls, signed = None, None, ""
     problems: list[Problem] = []
     with ProblemCollector(problems):
-        topology = _topology(path, name)
+        text, file, signed = _newest_text(settings, received)
+        topology = _topology(text, file, name)
         _check_exposure(topology, path, name, settings.overlay)
     with ProblemCollector(problems):
         tls = _load_tls(settings.overlay)
@@ -83,7 +121,7 @@ def load_membership(settings: Settings) -> FederationMembership:
         reason = f"{strangers[0]!r} is no peer of {name}"
         remedy = f"name one of {', '.join(topology.gateway(name).peers())}"
         raise SettingsRefused([Problem(str(path), 0, "overlay.outbox", reason, remedy)])
-    return FederationMembership(topology, name, tls, _options(settings))
+    return FederationMembership(topology, name, tls, _options(settings), signed)
 
 
 def _options(settings: Settings) -> FederationOptions:
@@ -106,16 +144,65 @@ def _options(settings: Settings) -> FederationOptions:
     )
 
 
-def _topology(path: Path, name: str) -> Topology:
-    """Returns the topology of the file, which has a gateway *name*. Raises SettingsRefused."""
-    topology = load_topology(path)
+def _newest_text(settings: Settings, received: str) -> tuple[str, str, str]:
+    """Returns the newest topology, the file where it stands, and again the topology if it is signed. Raises
+    SettingsRefused, also for a file without a signature where there is a key.
+    """
+    path = settings.overlay.topology
+    assert path is not None
+    newest, file = read_settings_text(path), str(path)
+    if settings.overlay.topology_key is None:
+        return newest, file, ""
+    public = load_public_key(settings.overlay.topology_key)
+    try:
+        version = verify_topology(newest, public)
+    except SignatureInvalid as invalid:
+        remedy = "sign it: `edgebroker topology sign FILE --key KEY`, or leave overlay.topology_key out"
+        raise SettingsRefused([Problem(file, 0, "", str(invalid), remedy)]) from invalid
+    for text, where in (_adopted_text(settings), (received, "the topology that a peer handed on")):
+        with suppress(SignatureInvalid):
+            if signed_version(text) > version:
+                version, newest, file = verify_topology(text, public), text, where
+    return newest, file, newest
+
+
+def load_public_key(path: Path) -> bytes:
+    """Reads `overlay.topology_key`. Raises SettingsRefused."""
+    try:
+        return load_key(path, PUBLIC)
+    except FileUnreadable as unreadable:
+        problem = replace(unreadable.problem, key="overlay.topology_key")
+        raise SettingsRefused([problem]) from unreadable
+    except SignatureInvalid as invalid:
+        remedy = "name the .pub file that `edgebroker topology sign --new-key` made"
+        raise SettingsRefused([Problem(str(path), 0, "overlay.topology_key", str(invalid), remedy)]) from invalid
+
+
+def adopted_file(settings: Settings) -> Path | None:
+    """Returns where a topology is kept that a peer has handed on; None where nothing is kept."""
+    with suppress(StoreUnusable):
+        folder = data_folder(settings)
+        return None if folder is None else folder / ADOPTED_FILE
+    return None
+
+
+def _adopted_text(settings: Settings) -> tuple[str, str]:
+    """Returns the topology that a peer handed on in an earlier run, and its file; empty if there is none."""
+    path = adopted_file(settings)
+    if path is not None:
+        with suppress(OSError, UnicodeDecodeError):
+            return path.read_text(encoding="utf-8"), str(path)
+    return "", ""
+
+
+def _topology(text: str, file: str, name: str) -> Topology:
+    """Returns the topology of *text*, which has a gateway *name*. Raises SettingsRefused."""
+    topology = parse_topology(text, file)
     try:
         topology.gateway(name)
     except TopologyInvalid as invalid:
         mistake = invalid.mistakes[0]
-        problem = Problem(
-            str(path), 0, "gateway", mistake.reason, f"{mistake.mend}; --name or node.name says who this is"
-        )
+        problem = Problem(file, 0, "gateway", mistake.reason, f"{mistake.mend}; --name or node.name says who this is")
         raise SettingsRefused([problem]) from invalid
     return topology
 
@@ -188,21 +275,23 @@ class MembershipChange:
     is_new_run: bool
 
 
-def prepare_change(old: FederationMembership, settings: Settings) -> MembershipChange:
-    """Reads the files again that *settings* name. Raises SettingsRefused, also for changes that running gateways cannot
-    adopt.
+def prepare_change(old: FederationMembership, settings: Settings, received: str = "") -> MembershipChange:
+    """Reads the files again that *settings* name. *received*: a signed topology that a peer has handed on. Raises
+    SettingsRefused, also for changes that running gateways cannot adopt.
     """
     path = settings.overlay.topology
     assert path is not None
-    new = load_membership(settings)
+    new = load_membership(settings, received or old.signed)
     changes = difference(old.topology, new.topology)
     if not_live := [change.text for change in changes if not change.is_live]:
         remedy = "a federation takes that only if all its gateways are stopped, and started with the new file"
         raise SettingsRefused([Problem(str(path), 0, "", text, remedy) for text in not_live])
     if deferred := list(_deferred_changes(old, new.topology, path)):
         return MembershipChange(replace(new, topology=old.topology), tuple(deferred), False)
-    lines = tuple(f"topology: {change.text}" for change in changes)
-    return MembershipChange(new, lines, _link_terms(old) != _link_terms(new))
+    lines = [f"topology: {change.text}" for change in changes]
+    if new.signed and not received and signed_version(read_settings_text(path)) < new.version:
+        lines.append(f"topology: {path} is older than the signed topology that holds, and is not used")
+    return MembershipChange(new, tuple(lines), _link_terms(old) != _link_terms(new))
 
 
 def _deferred_changes(old: FederationMembership, topology: Topology, path: Path) -> Iterator[str]:
@@ -212,8 +301,12 @@ def _deferred_changes(old: FederationMembership, topology: Topology, path: Path)
         yield f"topology: {removed} is no peer of this gateway any more in {path}: it holds after a restart"
 
 
-def _link_terms(membership: FederationMembership) -> tuple[str, list[tuple[bool, Uplink]]]:
+def _link_terms(membership: FederationMembership) -> tuple[str, int, list[tuple[bool, Uplink]]]:
     """Returns what a gateway and its peers must agree on before they set up links."""
     topology, name = membership.topology, membership.name
     connections = [topology.connection(name, peer) for peer in topology.gateway(name).peers()]
-    return topology.digest, [(connection.dial.dialler == name, connection.uplink) for connection in connections]
+    return (
+        topology.digest,
+        membership.version,
+        [(connection.dial.dialler == name, connection.uplink) for connection in connections],
+    )

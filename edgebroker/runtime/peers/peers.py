@@ -13,7 +13,7 @@ from edgebridge.frontend.connection_rate import source_of
 from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.join import TOPOLOGY_CHANGE
 from edgebroker.address_shares import AddressShares
-from edgebroker.errors import CannotListen
+from edgebroker.errors import CannotListen, EdgebrokerError
 from edgebroker.instants import Instant
 from edgebroker.names import Address
 from edgebroker.overlay.congestion import QueueSample
@@ -26,12 +26,19 @@ from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
-from edgebroker.runtime.peers.membership import FederationMembership, exposed_to, listen_addresses, prepare_change
+from edgebroker.runtime.peers.membership import (
+    FederationMembership,
+    adopted_file,
+    exposed_to,
+    listen_addresses,
+    prepare_change,
+)
 from edgebroker.runtime.peers.network_watch import NetworkWatch
 from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, link_summaries
+from edgebroker.runtime.private_files import replace_private
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
-from edgebroker.runtime.settings.sections import OverlaySettings
+from edgebroker.runtime.topology_signature import signed_version
 
 
 class CongestionGauge:
@@ -66,7 +73,7 @@ class PeerManager:
     """Runs the links of a gateway on real sockets."""
 
     def __init__(
-        self, membership: FederationMembership, settings: OverlaySettings, reactor: Reactor, operator_log: OperatorLog
+        self, membership: FederationMembership, settings: Settings, reactor: Reactor, operator_log: OperatorLog
     ) -> None:
         overlay = reactor.frontend.federation
         assert overlay is not None, "the front end has joined"
@@ -83,7 +90,12 @@ class PeerManager:
         self.congestion = CongestionGauge()
         self.addresses: list[Address] = []
         """Where peers are accepted."""
-        self._settings = settings
+        self._all_settings = settings
+        self._settings = settings.overlay
+        self._adopting: asyncio.Task[None] | None = None
+        self._refused_version = 0  # of a topology that was handed on and cannot be taken
+        self.topologies_adopted = 0
+        """Topologies that peers handed on and that hold, or held, since."""
         self._reactor = reactor
         self._operator_log = operator_log
         self._loop = asyncio.get_running_loop()
@@ -154,6 +166,8 @@ class PeerManager:
         self._network_watch.close()
         if self._check_timer is not None:
             self._check_timer.cancel()
+        if self._adopting is not None:
+            self._adopting.cancel()
         for task in self._dials:
             task.cancel()
         for stranger in self._strangers:
@@ -181,6 +195,9 @@ class PeerManager:
         change = await asyncio.to_thread(prepare_change, before, settings)
 
         def commit() -> Iterator[str]:
+            if self.membership is not before:
+                yield "topology: a peer has handed on a newer one meanwhile: reload again"
+                return
             tls, new_tls = before.tls, change.membership.tls
             if tls is not None and new_tls is not None:
                 tls = tls.renewed(new_tls)
@@ -195,6 +212,35 @@ class PeerManager:
                 yield f"topology: peers are awaited at {address} after a restart of this gateway"
 
         return PreparedChange(commit)
+
+    async def _adopt(self, data: bytes) -> None:
+        """Goes over to a signed topology that a peer handed on, if it is newer than the one here and can be taken."""
+        try:
+            text, before = data.decode("utf-8", "replace"), self.membership
+            version = signed_version(text)
+            if version <= max(before.version, self._refused_version):
+                return
+            change = await asyncio.to_thread(prepare_change, before, self._all_settings, text)
+            if change.membership.signed != text or self.membership is not before:
+                return  # not by the key; or the operator's file was read meanwhile
+            saved = adopted_file(self._all_settings)
+            if saved is not None:
+                await asyncio.to_thread(replace_private, saved, text)
+            if self.membership is not before:
+                return
+            self.topologies_adopted += 1
+            self.membership = replace(change.membership, tls=before.tls)
+            for line in ("a peer has handed on a newer signed topology", *change.lines):
+                self._operator_log.log(Level.WARNING, "topology-adopted", line)
+            if change.is_new_run:
+                self._enter_topology()
+        except EdgebrokerError as error:
+            self._refused_version = version
+            text = f"a peer has handed on a newer signed topology, which this gateway cannot take: {error}"
+            self._operator_log.log(Level.WARNING, "topology-refused", text)
+        finally:
+            self._adopting = None
+            self._reactor.schedule_flush()
 
     def _reauthenticate(self) -> Iterator[str]:
         """Ends all links, so that all peers present their certificates again: the revocation list has changed."""
@@ -321,6 +367,9 @@ class PeerManager:
             self._answer_status(overlay, overlay.status_requests.popleft())
         while overlay.status_replies:
             self._status.receive(overlay.status_replies.popleft())
+        received = overlay.links.identity.topologies.received
+        if received and self._adopting is None:
+            self._adopting = self._loop.create_task(self._adopt(received.popleft()))
         for peer in overlay.take_dials():
             task = self._loop.create_task(self._dial(peer))
             self._dials.add(task)

@@ -439,6 +439,7 @@ class OverlaySettings:
     """The federation to which this gateway belongs as `node.name`; without `topology` it belongs to none."""
 
     topology: Path | None = key(None, FILE)
+    topology_key: Path | None = key(None, FILE)
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(1, 65_535))
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
@@ -461,7 +462,7 @@ class OverlaySettings:
     def unused(self) -> Iterator[str]:
         """Yield the keys that have no effect with the others as they are."""
         if self.topology is None:
-            yield from ("host", "port", "routing", "lease_s", *OUTBOX_KEYS, *PEER_TLS_KEYS)
+            yield from ("topology_key", "host", "port", "routing", "lease_s", *OUTBOX_KEYS, *PEER_TLS_KEYS)
         yield from ["insecure"] if self.topology is None or self.is_tls else []
         if not self.is_tls:
             yield "tls_crl"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.digests import sha256
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.overlay.link.handshake import GatewayIdentity
+from edgebroker.overlay.link.handshake import (
+    SECTION_DIGEST_BYTES,
+    SECTIONS_BYTES_MAX,
+    GatewayIdentity,
+    TopologyExchange,
+)
 from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN, PATIENCE_NEAR
 from edgebroker.overlay.link.journal_records import StoredLink, StoredLinks
 from edgebroker.overlay.link.link import Link, LinkTable
@@ -27,6 +33,8 @@ class BootIdentity:
     """8 bytes: of the journal's store, or random if there is none."""
     random: Callable[[], float]
     """Gives numbers from 0 to 1."""
+    topologies: TopologyExchange = field(default_factory=TopologyExchange)
+    """The signed topology file, and those that peers hand on."""
 
 
 def create_links(
@@ -43,7 +51,15 @@ def create_links(
     gateway = topology.gateway(name)
     numbers = {peer: topology.gateway(peer).number for peer in gateway.peers()}
     identity = GatewayIdentity(
-        topology.federation, name, gateway.number, _topology_digests(topology), numbers, run.boot_id, run.store_id
+        topology.federation,
+        name,
+        gateway.number,
+        _topology_digests(topology),
+        numbers,
+        run.boot_id,
+        run.store_id,
+        topology_sections(topology),
+        run.topologies,
     )
     links = []
     for peer in numbers:
@@ -84,6 +100,22 @@ def _outbox_bounds(bounds: OutboxBounds, options: OutboxOptions, storage: LinkSt
         memory_bytes=memory,
         policy=options.policy,
     )
+
+
+def topology_sections(topology: Topology) -> dict[str, bytes]:
+    """A digest of each site and each gateway and of the tree; of all sites and of all gateways, if they are many."""
+    meanings = {"tree": "\n".join(line for line in topology.meaning.splitlines() if line.startswith("tree "))}
+    meanings |= {f"site {site.name}": str(site.index) for site in topology.sites}
+    for one in topology.gateways:
+        home, *others = one.positions
+        meanings[f"gateway {one.name}"] = " ".join((str(one.number), one.site, home, *sorted(others)))
+    if sum(len(name.encode()) + SECTION_DIGEST_BYTES + 3 for name in meanings) > SECTIONS_BYTES_MAX:
+        grouped: dict[str, list[str]] = {}
+        for name, meaning in meanings.items():
+            kind, _, which = name.partition(" ")
+            grouped.setdefault(kind + "s" if which else kind, []).append(f"{which} {meaning}")
+        meanings = {kind: "\n".join(each) for kind, each in grouped.items()}
+    return {name: sha256(meaning.encode()).digest()[:SECTION_DIGEST_BYTES] for name, meaning in meanings.items()}
 
 
 def _topology_digests(topology: Topology) -> dict[str, bytes]:
