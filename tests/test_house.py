@@ -46,7 +46,6 @@ SIZES: dict[str, str] = {
     "edgebroker/instants.py": "units of time of floor 0, used by all rooms",
     "edgebroker/interest.py": "a value of floor 0: matching, federation and overlay exchange it",
     "edgebroker/tokenbucket.py": "a rate limit of floor 0, for clients, bridges and links",
-    "edgebroker/federation/options.py": "options that settings and the simulation build without the router",
     "edgebroker/overlay/link/options.py": "options that settings and the simulation build without the link",
     "edgebroker/overlay/link/codec/errors.py": "every module of the codec raises it",
     "edgebroker/overlay/id_allocator.py": "one counter of identifiers for four kinds of messages",
@@ -139,6 +138,7 @@ LONE_MODULES: dict[str, str] = {
     "analytics/edgeanalytics/measures/parties.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/stylesheet.py": "CSS, and no Python, of the report",
+    "edgebroker/runtime/peers/network_watch.py": "a socket of the kernel, beside the sockets of peers",
     "edgebroker/overlay/link/peer_boots.py": "the identity of a peer over its restarts, which link.py only asks",
 }
 """File -> why it stays apart from its one importer."""

@@ -113,7 +113,7 @@ class FederationRouter:
         self.unix_offset_ms = 0
         """The difference between milliseconds since 1970 and the milliseconds of `now`."""
         self._options = options
-        self._keeps_retained = keeps_retained
+        self.keeps_retained = keeps_retained
         self.link_status = LinkStatus(self.gateway.peers())
         self.gossip = InterestGossip(topology, self.gateway, options, self.link_status, boot)
         self.interests = self.gossip.interests
@@ -265,10 +265,7 @@ class FederationRouter:
 
     def next_peers(self, publication: Publication) -> set[str]:
         """Return the peers to which copies of *publication* would be sent now."""
-        flow = self.region.advertisements.find(publication.publisher, publication.topic)
-        record = None if flow is None else flow.record
-        header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
-        forward = forward_of(publication, header, b"", publication.accepted_at)
+        forward, record = self._next_forward(publication)
         return {send.peer for send in self.forwarder.copies_of(forward, record)}
 
     def wanted_copies(self, publication: Publication) -> list[SendMessage]:
@@ -276,10 +273,15 @@ class FederationRouter:
 
         A cluster that has not answered yet, perhaps because it is away, may want it or not.
         """
-        record = self.region.advertisements.find(publication.publisher, publication.topic)
-        header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
-        forward = forward_of(publication, header, b"", publication.accepted_at)
+        forward, record = self._next_forward(publication)
         return self.forwarder.copies_of(forward, record, is_known=True)
+
+    def _next_forward(self, publication: Publication) -> tuple[Forward, Advertisement | None]:
+        """Return the event that *publication* would be now, without a number, and its advertisement if there is one."""
+        flow = self.region.advertisements.find(publication.publisher, publication.topic)
+        record = None if flow is None else flow.record
+        header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
+        return forward_of(publication, header, b"", publication.accepted_at), record
 
     def clusters_around(self, send: SendMessage) -> int:
         """Return the vector of the other clusters to which *send*, an event, is on a detour."""
@@ -454,9 +456,7 @@ class FederationRouter:
         """End the flows that have had no events for `flow_s`, and the advertisements without any for `advertised_s`."""
         advertisements, options = self.region.advertisements, self._options
         advertisements.end_flows(now - options.flow_s * SECOND)
-        return [
-            *self.region.end(advertisements.expired(now - options.advertised_s * SECOND, now, self._keeps_retained))
-        ]
+        return [*self.region.end(advertisements.expired(now - options.advertised_s * SECOND, now, self.keeps_retained))]
 
     def _expire_lease(self, peer: str, now: Instant) -> list[Effect]:
         """Remove the state of *peer*, whose link has been down for `lease_s`."""

@@ -252,7 +252,7 @@ def test_a_gateway_that_nobody_publishes_at_wakes_up_only_to_end_its_advertiseme
 def test_so_many_advertisements_are_kept_without_clients() -> None:
     made = federation("a", 2)
     retained = "p/0/#"
-    made.peers["a.0"]._keeps_retained = lambda topic_filter: topic_filter.text == retained
+    made.peers["a.0"].keeps_retained = lambda topic_filter: topic_filter.text == retained
     for number in range(IDLE_ADVERTISEMENTS_MAX + 10):
         made.publish("a.0", f"P{number}", f"p/{number}/x")
     made.settle()

@@ -132,7 +132,7 @@ def _options(settings: Settings) -> FederationOptions:
         lease_s = max(settings.limits.session_expiry_s_max, LEASE_S_MIN)
     outbox = OutboxOptions(overlay.outbox_bytes_max, overlay.outbox_messages_max, OutboxFull(overlay.outbox_full))
     outboxes = {
-        one.peer: OutboxOptions(one.bytes_max, outbox.messages_max, one.policy or outbox.policy)
+        one.peer: OutboxOptions(one.bytes_max, outbox.messages_max, OutboxFull(one.policy or outbox.policy))
         for one in overlay.outbox
     }
     return replace(
