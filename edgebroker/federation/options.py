@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.limits import SESSION_EXPIRY_S_MAX
+from edgebroker.limits import IDLE_ADVERTISEMENTS_MAX, SESSION_EXPIRY_S_MAX
 from edgebroker.overlay.link.outbox import OutboxFull
 
 
@@ -51,6 +51,8 @@ class FederationOptions:
     """How long the number of a publisher stays valid without events."""
     advertised_s: int = 24 * 3600
     """How long an advertisement, with the answers to it, stays valid without events."""
+    idle_advertisements_max: int = IDLE_ADVERTISEMENTS_MAX
+    """How many advertisements under which no client publishes at the moment are kept."""
     outbox: OutboxOptions = DEFAULT_OUTBOX
     outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
     """Peer -> its options where they are others."""

@@ -456,7 +456,8 @@ class FederationRouter:
         """End the flows that have had no events for `flow_s`, and the advertisements without any for `advertised_s`."""
         advertisements, options = self.region.advertisements, self._options
         advertisements.end_flows(now - options.flow_s * SECOND)
-        return [*self.region.end(advertisements.expired(now - options.advertised_s * SECOND, now, self.keeps_retained))]
+        since, most = now - options.advertised_s * SECOND, options.idle_advertisements_max
+        return [*self.region.end(advertisements.expired(since, most, now, self.keeps_retained))]
 
     def _expire_lease(self, peer: str, now: Instant) -> list[Effect]:
         """Remove the state of *peer*, whose link has been down for `lease_s`."""

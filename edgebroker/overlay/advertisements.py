@@ -17,7 +17,7 @@ from typing import Protocol
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Duration, Instant
 from edgebroker.interest import Interest
-from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX, IDLE_ADVERTISEMENTS_MAX
+from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import Advertise, ClusterBits
 from edgebroker.overlay.topicindex import TopicIndex
@@ -230,12 +230,14 @@ class Advertisements:
                 answered.append(record)
         return answered
 
-    def expired(self, since: Instant, now: Instant, is_needed: Callable[[TopicFilter], bool]) -> list[Advertisement]:
+    def expired(
+        self, since: Instant, most: int, now: Instant, is_needed: Callable[[TopicFilter], bool]
+    ) -> list[Advertisement]:
         """Return the advertisements to end: those without an event since *since*, and the ones that have been idle
-        longest if more than IDLE_ADVERTISEMENTS_MAX are; but none that *is_needed* for another reason.
+        longest if more than *most* are; but none that *is_needed* for another reason.
         """
         expired = []
-        excess = len(self._idle) - IDLE_ADVERTISEMENTS_MAX
+        excess = len(self._idle) - most
         for adv, record in [*self._idle.items()]:
             if record.idle_since >= since and excess <= 0:
                 break

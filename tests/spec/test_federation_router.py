@@ -7,16 +7,14 @@ from dataclasses import replace
 import pytest
 
 from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.interests import covering_search
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.filters import Filter
 from edgebroker.header import HOSTED_MAX
 from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND
-from edgebroker.limits import (
-    ADVERTISEMENTS_PER_CLIENT_MAX,
-    IDLE_ADVERTISEMENTS_MAX,
-    WAITING_BYTES_MAX,
-    WAITING_EVENTS_MAX,
-)
+from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
+from edgebroker.overlay.advertisements import Advertisements
+from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import Advertise, ClusterBits, ClusterBitsAck, Forward, Restate
 
 from ..support.routers import came, federation, kinds
@@ -250,17 +248,29 @@ def test_a_gateway_that_nobody_publishes_at_wakes_up_only_to_end_its_advertiseme
 
 
 def test_so_many_advertisements_are_kept_without_clients() -> None:
-    made = federation("a", 2)
-    retained = "p/0/#"
-    made.peers["a.0"].keeps_retained = lambda topic_filter: topic_filter.text == retained
-    for number in range(IDLE_ADVERTISEMENTS_MAX + 10):
+    made = federation("a", 2, FederationOptions(idle_advertisements_max=100))
+    for number in range(110):
         made.publish("a.0", f"P{number}", f"p/{number}/x")
     made.settle()
-    made.advance(7 * MINUTE)
-    left = {record.advertise.topic_filter.text for record in made.peers["a.0"].region.advertisements}
-    assert len(left) == IDLE_ADVERTISEMENTS_MAX + 1, "those without a client for longest ended"
-    assert retained in left, "others would not know where to ask for what is retained"
+    made.advance(4 * MINUTE)
+    made.publish("a.0", "P0", "p/0/x")
+    made.advance(3 * MINUTE)
+    left = [record.advertise.topic_filter.text for record in made.peers["a.0"].region.advertisements]
+    assert left == ["p/0/#", *(f"p/{number}/#" for number in range(10, 110))], (
+        "those without a client for longest ended"
+    )
     assert len(made.peers["a.1"].region.secondary.of("a.0")) == len(left)
+
+
+def test_an_advertisement_that_somebody_needs_stays_and_is_looked_at_again_later() -> None:
+    made = Advertisements(IdAllocator(1), 0, 0b10, 60, True, covering_search)
+    records = [made.open(f"P{number}", f"p/{number}/x", number)[0].record for number in range(4)]
+    made.end_flows(since=9)
+    retained = records[0].advertise.topic_filter
+    assert made.expired(0, 2, 9, retained.__eq__) == [records[1]], "two too many, and one of them is needed"
+    made.close(records[1])
+    assert made.expired(9, 9, 20, retained.__eq__) == records[2:], "others would not know where to ask"
+    assert made.expired(21, 9, 30, lambda _: False) == [*records[2:], records[0]]
 
 
 # -- events that wait, durably ----------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ def _options(settings: Settings) -> FederationOptions:
         DEFAULT_OPTIONS,
         is_dynamic=overlay.routing == DYNAMIC,
         lease_s=lease_s,
+        idle_advertisements_max=overlay.idle_advertisements_max,
         outbox=outbox,
         outboxes=outboxes,
     )

@@ -445,6 +445,7 @@ class OverlaySettings:
     port: int | None = key(None, Integer(1, 65_535))
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
     lease_s: int | None = key(None, Integer(60, 365 * 24 * 3_600))
+    idle_advertisements_max: int = key(limits.IDLE_ADVERTISEMENTS_MAX, Integer(0, 100_000))
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
     outbox_full: str = key("refuse", Choice(OUTBOX_POLICIES))
@@ -463,7 +464,16 @@ class OverlaySettings:
     def unused(self) -> Iterator[str]:
         """Yield the keys that have no effect with the others as they are."""
         if self.topology is None:
-            yield from ("topology_key", "host", "port", "routing", "lease_s", *OUTBOX_KEYS, *PEER_TLS_KEYS)
+            yield from (
+                "topology_key",
+                "host",
+                "port",
+                "routing",
+                "lease_s",
+                "idle_advertisements_max",
+                *OUTBOX_KEYS,
+                *PEER_TLS_KEYS,
+            )
         yield from ["insecure"] if self.topology is None or self.is_tls else []
         if not self.is_tls:
             yield "tls_crl"
