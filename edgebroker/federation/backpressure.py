@@ -124,6 +124,11 @@ class BackpressureTable:
                 return self._link_state.name_of(neighbour) or ""
         return ""
 
+    @property
+    def has_full_uplinks(self) -> bool:
+        """Whether an iLink of another gateway is full."""
+        return bool(self._full_uplinks)
+
     def full_uplink(self, clusters: int) -> str:
         """Return a peer in one of *clusters* for which too much waits at another gateway; empty if there is none."""
         for (gateway, peer), cluster in self._full_uplinks.items():

@@ -265,23 +265,17 @@ class FederationRouter:
 
     def next_peers(self, publication: Publication) -> set[str]:
         """Return the peers to which copies of *publication* would be sent now."""
-        forward, record = self._next_forward(publication)
-        return {send.peer for send in self.forwarder.copies_of(forward, record)}
+        return {send.peer for send in self.next_copies(publication)}
 
-    def wanted_copies(self, publication: Publication) -> list[SendMessage]:
-        """Return the copies of *publication* that would leave now for gateways that are known to want it.
-
-        A cluster that has not answered yet, perhaps because it is away, may want it or not.
+    def next_copies(self, publication: Publication, is_known: bool = False) -> list[SendMessage]:
+        """Return the copies of *publication* that would leave now. *is_known*: only those for gateways that are known
+        to want it: a cluster that has not answered yet, perhaps because it is away, may want it or not.
         """
-        forward, record = self._next_forward(publication)
-        return self.forwarder.copies_of(forward, record, is_known=True)
-
-    def _next_forward(self, publication: Publication) -> tuple[Forward, Advertisement | None]:
-        """Return the event that *publication* would be now, without a number, and its advertisement if there is one."""
         flow = self.region.advertisements.find(publication.publisher, publication.topic)
         record = None if flow is None else flow.record
         header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
-        return forward_of(publication, header, b"", publication.accepted_at), record
+        forward = forward_of(publication, header, b"", publication.accepted_at)
+        return self.forwarder.copies_of(forward, record, is_known)
 
     def clusters_around(self, send: SendMessage) -> int:
         """Return the vector of the other clusters to which *send*, an event, is on a detour."""

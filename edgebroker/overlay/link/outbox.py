@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Final, Protocol
 
 from edgebroker.dataclasses import dataclass
@@ -107,6 +108,8 @@ class OutboxBounds:
 
 
 BOUNDS: Final = OutboxBounds()
+RESERVE: Final = 2
+"""With a disk, as many times the bounds are filled before events are refused that the peer may not even want."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,9 @@ class LinkOutbox:
         """Cause -> total number of dropped messages."""
         self._bounds = bounds
         self._messages_max = min(bounds.messages, bounds.memory_messages) if storage is None else bounds.messages
-        # Events of other gateways were acknowledged to their publishers, so with a disk they have as much room again.
-        self._used_max = 2 if storage is not None and bounds.policy is OutboxFull.REFUSE else 1
+        # Events of other gateways were acknowledged to their publishers. So with a disk they are accepted as long as
+        # the journal takes them: backpressure has told all gateways to send no more.
+        self._used_max = inf if storage is not None and bounds.policy is OutboxFull.REFUSE else 1
         self._storage = storage
         self._alone = AloneWriter()
         self._backlog_flows = BacklogFlows()
@@ -252,6 +256,10 @@ class LinkOutbox:
         The last sixteenth is reserved for events of other gateways, which have been acknowledged to their publishers.
         """
         return self._used(size) <= 15 / 16 or not self.refuses
+
+    def has_reserve(self, size: int) -> bool:
+        """Return whether to accept a local client's event of *size* bytes for a peer that may want it or not."""
+        return self._used(size) <= min(self._used_max, RESERVE) - 1 / 16 or not self.refuses
 
     @property
     def refuses(self) -> bool:

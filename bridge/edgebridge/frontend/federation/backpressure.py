@@ -59,11 +59,13 @@ class PeerBackpressure:
         if not self.may_refuse(size) or is_reserved(publication.topic):
             return ""
         full = {link.peer for link in self._links if not link.outbox.has_room(size)}
-        for send in self._peers.wanted_copies(publication):
-            if send.peer in full:
-                return send.peer
-            if detoured := self._peers.clusters_around(send):
-                peer = self._backpressure_table.full_uplink(detoured)
+        if full and (wanted := full & {send.peer for send in self._peers.next_copies(publication, is_known=True)}):
+            return min(wanted)
+        spent = {peer for peer in full if not self._links[peer].outbox.has_reserve(size)}
+        if spent or self._backpressure_table.has_full_uplinks:
+            for send in self._peers.next_copies(publication):
+                detoured = self._peers.clusters_around(send)
+                peer = send.peer if send.peer in spent else self._backpressure_table.full_uplink(detoured)
                 if peer:
                     return peer
         return self._full_remote_peer(publication) if self._backpressure_table.is_active else ""

@@ -297,6 +297,28 @@ class ProcessDeath(Crash):
 
 
 @dataclass(frozen=True, slots=True)
+class SiteAway(Fault):
+    """All gateways of a site are off, so that nobody reaches it: more waits for it than its outboxes hold. `where`: a
+    gateway of the site.
+    """
+
+    KIND: ClassVar[str] = "site-away"
+    PLACES: ClassVar[str] = "gateways"
+    LONGEST: ClassVar[Duration] = 8 * SECOND
+    is_power_cut: bool
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.random() < 0.5,)
+
+    def strike(self, world: StormWorld) -> None:
+        topology = world.gateways.topology
+        for gateway in topology.gateways:
+            if gateway.cluster == topology.gateway(self.where).cluster:
+                world.power_off(gateway.name, self.is_power_cut, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
 class TornRecord(Crash):
     """The power fails between a write and its sync: some of its sectors are on disk, others are not.
 

@@ -38,6 +38,7 @@ from edgelab.simworld.storms.faults import (
     RoadDelay,
     RoadFlap,
     RoadSilence,
+    SiteAway,
     StalledLine,
     TornRecord,
 )
@@ -109,7 +110,38 @@ def draw_detour(places: FaultPlaces, tolerated: int, devices: Iterable[StormDevi
     return missing
 
 
-KINDS: Final[tuple[type[Fault], ...]] = (
+AWAY_THEME: Final = "away"
+AWAY_SHARE: Final = 0.06
+"""The share of storms in which a site of three or more is away, and outboxes are small."""
+AWAY_OUTBOX: Final = (24, 48)
+"""Messages in an outbox: more than a device has unacknowledged. One of version 3.1.1 that is refused loses its
+connection, and sends all of them again.
+"""
+AWAY_LASTS: Final[tuple[Duration, Duration]] = (5 * SECOND, 8 * SECOND)
+AWAY_FAULTS: Final[tuple[type[Fault], ...]] = (RoadCut, Flicker, ProcessDeath, FailingSync, LimitedRate)
+
+
+def is_away(seed: int) -> bool:
+    """Return whether a site is away in the storm of *seed*. It has a random source of its own, as `is_detour`."""
+    return Random(f"away {seed}").random() < AWAY_SHARE
+
+
+def away_shape(chance: Random) -> FederationShape:
+    """Draw a shape of three sites or more, with small outboxes."""
+    shape = FederationShape.draw(chance)
+    while len(shape.sites) < 3:
+        shape = FederationShape.draw(chance)
+    return replace(shape, outbox_messages=chance.choice(AWAY_OUTBOX))
+
+
+def draw_away(places: FaultPlaces, chance: Random) -> list[Fault]:
+    """Draw a site that is away for most of the storm, and up to two other faults."""
+    away = replace(SiteAway.draw(places, DETOUR_EARLY, chance), lasts=chance.randint(*AWAY_LASTS))
+    others = [chance.choice(AWAY_FAULTS).draw(places, DETOUR_LENGTH, chance) for _ in range(chance.randint(0, 2))]
+    return [away, *others]
+
+
+COMMON_KINDS: Final[tuple[type[Fault], ...]] = (
     RoadDelay,
     LimitedRate,
     BandwidthCliff,
@@ -134,6 +166,8 @@ KINDS: Final[tuple[type[Fault], ...]] = (
     ChokedLine,
     AbandonedLine,
 )
+"""The kinds of fault that any storm may have."""
+KINDS: Final = (*COMMON_KINDS, SiteAway)
 """Every kind of fault."""
 LEASES: Final = "leases"
 """A theme with short leases: interests of a peer expire soon while its link is down; no link is down for so long."""
@@ -143,8 +177,8 @@ LEASES_LENGTH: Final[Duration] = 9 * SECOND
 FLICKERS_MAX: Final = 2
 """After more of them, gateways wait longer than a lease before they dial again."""
 THEMES: Final[Mapping[str, tuple[tuple[type[Fault], ...], int]]] = {
-    "everything": (KINDS, 5),
-    "roads": (tuple(kind for kind in KINDS if kind.PLACES == "roads"), 3),
+    "everything": (COMMON_KINDS, 5),
+    "roads": (tuple(kind for kind in COMMON_KINDS if kind.PLACES == "roads"), 3),
     "dead": ((ProcessDeath, RoadCut), 3),
     LEASES: ((Flicker,), 1),
     "slow roads": ((RoadDelay, LimitedRate, BandwidthCliff), 1),
@@ -190,6 +224,10 @@ def draw(seed: int) -> StormScenario:
         tolerated = shape.topology().tolerated_connections
         faults = draw_detour(places, tolerated, devices, chance)
         return _scenario(seed, DETOUR_THEME, shape, devices, faults, DETOUR_LENGTH)
+    if is_away(seed):
+        shape = away_shape(chance)
+        devices, places = _drawn(shape, chance)
+        return _scenario(seed, AWAY_THEME, shape, devices, draw_away(places, chance), DETOUR_LENGTH)
     shape = FederationShape.draw(chance)
     devices, places = _drawn(shape, chance)
     length = chance.randint(*LENGTH)

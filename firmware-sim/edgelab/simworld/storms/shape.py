@@ -36,7 +36,8 @@ class FederationShape:
 
     A position is one letter, so `("ab", "c")` is a site of two gateways, the first of which holds a and b. `uplinks`:
     the kind of each site's. `slow_disks`: gateways whose syncs take long. `is_dynamic`: whether routing is. `lease_s`:
-    the time for which interests of a peer are valid while its link is down.
+    the time for which interests of a peer are valid while its link is down. `outbox_messages`: how many may wait for a
+    peer; None: as many as usual.
     """
 
     tree: tuple[str, ...]
@@ -45,12 +46,19 @@ class FederationShape:
     slow_disks: tuple[str, ...] = ()
     is_dynamic: bool = False
     lease_s: int = DEFAULT_OPTIONS.lease_s
+    outbox_messages: int | None = None
 
     def __str__(self) -> str:
         sites = zip(self.sites, self.uplinks, strict=True)
         drawn = ("|".join(site) + " (metered)" * (kind == "metered") for site, kind in sites)
         lease = [] if self.lease_s == DEFAULT_OPTIONS.lease_s else [f"leases {self.lease_s} s"]
-        traits = [*(["dynamic"] if self.is_dynamic else []), *lease, *(f"slow disk {name}" for name in self.slow_disks)]
+        outbox = [] if self.outbox_messages is None else [f"outboxes of {self.outbox_messages}"]
+        traits = [
+            *(["dynamic"] if self.is_dynamic else []),
+            *lease,
+            *outbox,
+            *(f"slow disk {name}" for name in self.slow_disks),
+        ]
         return ", ".join([f"{' '.join(self.tree)}: {' + '.join(drawn)}", *traits])
 
     @classmethod

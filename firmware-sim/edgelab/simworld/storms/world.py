@@ -16,7 +16,7 @@ from edgebridge.frontend.admin import RetainedClearError, clear_retained
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.reasons import FAILURE
-from edgebroker.federation.options import FederationOptions
+from edgebroker.federation.options import FederationOptions, OutboxOptions
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgebroker.storage.journal.recovery import RecoveryPass, recover
@@ -135,7 +135,11 @@ class StormWorld:
             journal_options=replace(OPTIONS, page_messages=page_messages),
             is_logged=True,
             options=TERMS,
-            federation_options=FederationOptions(is_dynamic=shape.is_dynamic, lease_s=shape.lease_s),
+            federation_options=FederationOptions(
+                is_dynamic=shape.is_dynamic,
+                lease_s=shape.lease_s,
+                outbox=OutboxOptions(messages_max=shape.outbox_messages),
+            ),
         )
         self.roads: dict[str, Road] = {"~".join(sorted(ends)): road for ends, road in self.gateways.roads.items()}
         self.devices = {one.name: StormParticipant(one, self.gateways[one.home], seed) for one in devices}
