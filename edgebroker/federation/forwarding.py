@@ -34,7 +34,7 @@ class Forwarder:
         gateway = topology.gateway(name)
         self._cluster = gateway.cluster
         self._own = 1 << gateway.cluster
-        self._others = ((1 << len(topology.sites)) - 1) & ~self._own
+        self._others = civ_of(site.index for site in topology.sites) & ~self._own
         self._number = gateway.number
         self._names = {one.number: one.name for one in topology.gateways}
         self._neighbours = frozenset(gateway.neighbours)
@@ -140,6 +140,13 @@ class Forwarder:
             attributes = self._counted_attributes(forward, resolution.wanted) if resolution.contents else {}
             targets = self._interests.targets(resolution, attributes, peer)
         return is_local, self._route_all(forward, targets, new & self._others)
+
+    def reroute(self, forward: Forward, cluster: int) -> list[SendMessage]:
+        """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any more:
+        for its cluster, if that is still there, and for those with which it was marked.
+        """
+        own = 0 if forward.passed else 1 << cluster
+        return self._route_all(forward, (), (forward.header.civ | own) & self._others)
 
     def receive_for_clients(self, forward: Forward) -> bool:
         """Handle a copy that is for local clients only; return whether they may get it."""

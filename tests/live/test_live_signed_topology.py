@@ -169,3 +169,23 @@ def test_a_topology_with_another_signature_is_not_taken(start_gateway: Callable[
     assert plant.links("gw-b").keys() == {"gw-a", "gw-c"}
     thief.stop()
     middle.stop()
+
+
+def test_a_gateway_is_taken_out_and_the_others_hand_that_on(
+    start_gateway: Callable[..., Gateway], tmp_path: Path
+) -> None:
+    plant = Plant(tmp_path, start_gateway)
+    old = sign_topology(plant.old, KEY, 1_800_000_000)
+    first, middle, last = (plant.start(name, old) for name in ("gw-a", "gw-b", "gw-c"))
+    plant.await_links("gw-b", "gw-a", "gw-c")
+    above, _, _ = plant.old.rpartition("[[gateway]]")
+    rest = sign_topology(above.replace('["b"]', '["b", "c"]'), KEY, 1_800_000_060)
+    (tmp_path / "gw-a" / "topology.toml").write_text(rest)
+    assert first.reload()["taken"]
+    plant.await_links("gw-b", "gw-a")
+    until = time.monotonic() + PATIENCE_S
+    while plant.links("gw-c")["gw-b"]["up"] and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not plant.links("gw-c")["gw-b"]["up"], "it is no peer of anybody"
+    for gateway in (first, middle, last):
+        gateway.stop()

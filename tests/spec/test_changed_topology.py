@@ -152,3 +152,130 @@ def test_what_waits_for_a_peer_that_is_away_waits_on(seed: int) -> None:
     growing.wait(MINUTE)
     assert sum(one.waiting for one in growing.gateways) == before
     assert gateway.ledger.published == growing.sent + 1, "the first one waited for answers, and left as another"
+
+
+class Shrinking(Growing):
+    """Three sites, one of which is to be taken out, or a gateway of one."""
+
+    def __init__(self, seed: int, is_stored: bool, whole: Topology, is_logged: bool = False) -> None:
+        self.simulation = Simulation(seed)
+        self.gateways = SimulatedGateways(self.simulation, whole, is_stored=is_stored, is_logged=is_logged)
+        self.gateways.wait_for_links()
+        self.participants = []
+        self.readers = {name: self.reader(name) for name in self.gateways.by_name}
+        self.publishers = []
+        self.sent = 0
+        self.restless = range(0)
+
+    def take_out(self, names: list[str], rest: Topology) -> None:
+        """Let *names* be off for ever, and the others go over to *rest*, one after the other."""
+        began = self.simulation.now
+        for name in names:
+            self.gateways[name].power_off()
+            del self.gateways.by_name[name], self.readers[name]
+        self.participants = [one for one in self.participants if one.name.removeprefix("reader-") not in names]
+        self.gateways.grow(rest)  # nobody is new, but some meet who did not before
+        for name in self.gateways.by_name:
+            self.gateways[name].change_topology(rest)
+            self.publish_for(self.simulation.random.randrange(SECOND))
+        self.gateways.wait_for_links(MINUTE)
+        self.restless = range(began, self.simulation.now)
+
+
+def without_site(gone: int) -> Topology:
+    """Three sites but one; the others have the indices that they had."""
+    whole = sites(3).draft
+    return Topology(
+        TopologyDraft(
+            whole.federation,
+            whole.tree,
+            tuple(site for site in whole.sites if site.index != gone),
+            tuple(one for one in whole.gateways if one.site != str(gone)),
+        )
+    )
+
+
+def row(middle: bool) -> Topology:
+    """Two sites with three gateways in a row each; or without the middle one of the first, whose place its neighbour
+    takes.
+    """
+    gateways = [
+        DraftGateway(f"{position}.{site}", 3 * site + at, str(site), (position,), (Address("host", 1 + 3 * site + at),))
+        for site in (0, 1)
+        for at, position in enumerate(("a", "b", "c"))
+    ]
+    if not middle:
+        first, _, *others = gateways
+        gateways = [DraftGateway(first.name, first.number, "0", ("a", "b"), first.address), *others]
+    return Topology(TopologyDraft("plant", ("a-b-c",), (Site("0", 0), Site("1", 1)), tuple(gateways)))
+
+
+def test_what_is_taken_out_is_something_that_running_gateways_can_take() -> None:
+    for gone in (0, 1, 2):
+        changes = difference(sites(3), without_site(gone))
+        assert [change.text for change in changes] == [
+            f"site {gone} is gone",
+            f"gateway a.{gone} is gone",
+            f"gateway b.{gone} is gone",
+        ]
+        assert all(change.is_live for change in changes)
+    changes = difference(row(True), row(False))
+    assert [(change.text, change.is_live) for change in changes] == [
+        ("gateway b.0 is gone", True),
+        ("gateway a.0 gains b", True),
+    ]
+    moved = difference(row(False), row(True))
+    assert [change.text for change in moved] == ["gateway a.0 loses b", "gateway b.0 is new"]
+
+
+def test_an_index_or_a_number_of_what_is_gone_is_not_given_again() -> None:
+    again = sites(3).draft
+    named = tuple(Site("west", 2) if site.index == 2 else site for site in again.sites)
+    gateways = tuple(
+        one if one.site != "2" else DraftGateway(f"w{one.number}", one.number, "west", one.positions, one.address)
+        for one in again.gateways
+    )
+    changes = difference(sites(3), Topology(TopologyDraft(again.federation, again.tree, named, gateways)))
+    assert [change.text for change in changes if not change.is_live] == [
+        "site west is new, with the index 2 of 2",
+        "gateway w4 is new, with the number 4 of a.2",
+        "gateway w5 is new, with the number 5 of b.2",
+    ]
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_site_is_taken_out_while_everybody_publishes(gone: int, is_stored: bool, is_logged: bool, seed: int) -> None:
+    shrinking = Shrinking(seed, is_stored, sites(3), is_logged)
+    first, last = ("a.1", "b.2") if gone == 0 else ("a.0", "b.2" if gone == 1 else "b.1")
+    shrinking.publishers = [shrinking.joined(f"publisher-{name}", name) for name in (first, last)]
+    shrinking.publish_for(SECOND)
+    shrinking.wait(5 * SECOND)
+    shrinking.take_out([f"a.{gone}", f"b.{gone}"], without_site(gone))
+    shrinking.publish_for(SECOND)
+    shrinking.wait(10 * SECOND)
+    assert shrinking.complaints() == []
+    for reader in shrinking.readers.values():
+        assert len(reader.received) == shrinking.sent, reader.name
+    assert sum(gateway.waiting for gateway in shrinking.gateways) == 0, "nothing waits for who is gone"
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_waits_for_a_gateway_that_is_taken_out_reaches_who_was_behind_it(
+    is_stored: bool, is_logged: bool, seed: int
+) -> None:
+    shrinking = Shrinking(seed, is_stored, row(True), is_logged)
+    shrinking.publishers = [shrinking.joined(f"publisher-{name}", name) for name in ("a.0", "b.1")]
+    shrinking.publish_for(SECOND)
+    shrinking.wait(5 * SECOND)
+    shrinking.gateways["b.0"].power_off()
+    shrinking.publish_for(SECOND)  # some of it waits at a.0 for the gateway that is never back
+    shrinking.take_out(["b.0"], row(False))
+    shrinking.publish_for(SECOND)
+    shrinking.wait(10 * SECOND)
+    assert shrinking.complaints() == []
+    for reader in shrinking.readers.values():
+        assert len(reader.received) == shrinking.sent, reader.name
+    assert sum(gateway.waiting for gateway in shrinking.gateways) == 0

@@ -206,18 +206,16 @@ address = "127.0.0.1:7888"
 """
 
 
-def test_who_has_no_peer_any_more_that_it_had_keeps_the_topology(settings: Settings) -> None:
+def test_a_gateway_loses_peers_while_it_runs(settings: Settings) -> None:
     path = settings.overlay.topology
     assert path is not None
     path.write_text(ROW)
     before = load_membership(settings)
     path.write_text(ROW.replace('["c", "b"]', '["c"]') + NEW_MIDDLE)
     change = prepare_change(before, settings)
-    assert change.lines == (
-        f"topology: gw-far is no peer of this gateway any more in {path}: it holds after a restart",
-    )
-    assert change.membership.topology is before.topology
-    assert not change.is_new_run
+    assert change.lines == ("topology: gateway gw-far loses b", "topology: gateway gw-middle is new")
+    assert change.is_new_run
+    assert change.membership.topology.gateway("gw-here").neighbours == ("gw-middle",)
 
 
 def test_what_running_gateways_cannot_take_is_refused(settings: Settings) -> None:

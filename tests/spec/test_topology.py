@@ -199,8 +199,8 @@ MISTAKES = {
         ["site[2].index: is 1 a second time; give every site one of its own"],
     ),
     "an index beyond": (
-        replace(DRAFT, sites=(NORTH, SOUTH, replace(EAST, index=3))),
-        ["site[2].index: is 3; 3 sites have 0 to 2"],
+        replace(DRAFT, sites=(NORTH, SOUTH, replace(EAST, index=16))),
+        ["site[2].index: is 16; 16 sites have 0 to 15"],
     ),
     "a site without gateways": (
         replace(DRAFT, sites=(NORTH, SOUTH, EAST, Site("west", 3))),
@@ -305,9 +305,9 @@ MISTAKES = {
         ],
     ),
     "several": (
-        replace(change((3, {"site": "nort", "positions": ("x",)})), sites=(NORTH, SOUTH, replace(EAST, index=7))),
+        replace(change((3, {"site": "nort", "positions": ("x",)})), sites=(NORTH, SOUTH, replace(EAST, index=17))),
         [
-            "site[2].index: is 7; 3 sites have 0 to 2",
+            "site[2].index: is 17; 16 sites have 0 to 15",
             "gateway[3].site: 'nort' is no site; did you mean north?",
             "gateway[3].positions: 'x' is no position; there are a, b, c, d",
         ],

@@ -225,6 +225,18 @@ LIVE = {
         [(ALONE, '\npositions = ["hall", "yard", "gate"]\n' + EAST_2 + 'address = "east.example.org:1"\n')],
         ["gateway east-1 loses dock", "gateway east-2 is new"],
     ),
+    "a gateway that is gone, whose position its neighbour takes": (
+        [
+            (
+                '[[gateway]]\nname = "south-2"\nsite = "south"\npositions = ["gate", "dock"]\n'
+                'address = "south.example.org:8885"\nlan = "10.2.0.12:8884"\n',
+                "",
+            ),
+            ('positions = ["yard", "hall"]', 'positions = ["yard", "hall", "gate", "dock"]'),
+            ('name = "east-1"', 'name = "east-1"\nnumber = 6'),
+        ],
+        ["gateway south-2 is gone", "gateway south-1 gains dock, gate"],
+    ),
     "an exception": (
         [(ALONE, '\n[[link]]\nbetween = ["north-1", "south-1"]\ndials = "south-1"\n')],
         ["the link between north-1 and south-1 is another exception"],
@@ -258,7 +270,7 @@ RESTART = {
     ),
     "another gateway": (
         [('name = "east-1"', 'name = "east-9"')],
-        ["gateway east-1 is gone", "gateway east-9 is new"],
+        ["gateway east-1 is gone", "gateway east-9 is new, with the number 6 of east-1"],
     ),
     "another home": (
         [('["yard", "hall"]', '["hall", "yard"]')],

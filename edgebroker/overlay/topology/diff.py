@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TypeVar
 
 from edgebroker.dataclasses import dataclass
@@ -24,9 +24,10 @@ class TopologyDifference:
 def difference(old: Topology, new: Topology) -> tuple[TopologyDifference, ...]:
     """Return the differences from *old* to *new*, in the order of a file.
 
-    A change is live if every running gateway keeps its number, its site, its home and no more positions than it had:
-    other addresses, uplinks and exceptions, new sites, and new gateways that take over positions. Any other change
-    gives numbers or header bits a new meaning, so that messages on their way would be misread.
+    A change is live if every gateway that stays keeps its number, its site and its home, and gains positions only of
+    gateways that are gone: other addresses, uplinks and exceptions, new sites, new gateways that take over positions,
+    and sites and gateways that are taken out. Any other change gives numbers or header bits a new meaning, so that
+    messages on their way would be misread.
     """
     sites = _of_sites(_named(old.sites), _named(new.sites))
     return (*_of_federation(old, new), *sites, *_of_gateways(old, new), *_of_links(old, new))
@@ -52,11 +53,13 @@ def _removed_and_added(before: set[str], after: set[str]) -> Iterable[tuple[str,
 
 def _of_sites(before: Mapping[str, Site], after: Mapping[str, Site]) -> Iterator[TopologyDifference]:
     for name in sorted(before.keys() - after.keys()):
-        yield TopologyDifference(f"site {name} is gone", is_live=False)
+        yield TopologyDifference(f"site {name} is gone", is_live=True)
     for name, site in after.items():
         old = before.get(name)
         if old is None:
-            yield TopologyDifference(f"site {name} is new", is_live=True)
+            gone = next((one.name for one in before.values() if one.index == site.index and one.name not in after), "")
+            text = f"site {name} is new" + (f", with the index {site.index} of {gone}" if gone else "")
+            yield TopologyDifference(text, is_live=not gone)
         else:
             if old.index != site.index:
                 yield TopologyDifference(f"site {name} has index {site.index}, had {old.index}", is_live=False)
@@ -69,11 +72,14 @@ def _of_sites(before: Mapping[str, Site], after: Mapping[str, Site]) -> Iterator
 def _of_gateways(old: Topology, new: Topology) -> Iterator[TopologyDifference]:
     before, after = _named(old.draft.gateways), _named(new.draft.gateways)
     for name in sorted(before.keys() - after.keys()):
-        yield TopologyDifference(f"gateway {name} is gone", is_live=False)
+        yield TopologyDifference(f"gateway {name} is gone", is_live=True)
     for name, gateway in after.items():
         previous = before.get(name)
         if previous is None:
-            yield TopologyDifference(f"gateway {name} is new", is_live=True)
+            number = gateway.number
+            gone = next((one.name for one in before.values() if one.number == number and one.name not in after), "")
+            text = f"gateway {name} is new" + (f", with the number {number} of {gone}" if gone else "")
+            yield TopologyDifference(text, is_live=not gone)
             continue
         if previous.number != gateway.number:
             yield TopologyDifference(
@@ -84,14 +90,20 @@ def _of_gateways(old: Topology, new: Topology) -> Iterator[TopologyDifference]:
                 f"gateway {name} stands at {gateway.site}, stood at {previous.site}", is_live=False
             )
         else:
-            yield from _of_positions(name, old.gateway(name).positions, new.gateway(name).positions)
+            cluster = old.gateway(name).cluster
+            free = {one for one in old.factor.positions if old.holder(one, cluster) not in after}
+            yield from _of_positions(name, old.gateway(name).positions, new.gateway(name).positions, free)
         yield from _of_addresses(previous, gateway)
 
 
-def _of_positions(name: str, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[TopologyDifference]:
+def _of_positions(
+    name: str, before: tuple[str, ...], after: tuple[str, ...], free: Set[str]
+) -> Iterator[TopologyDifference]:
+    """Compare the positions of a gateway. *free*: those of its site whose gateways are gone."""
     for word, some in _removed_and_added(set(before), set(after)):
         if some:
-            yield TopologyDifference(f"gateway {name} {word} {', '.join(sorted(some))}", is_live=word == "loses")
+            is_live = word == "loses" or some <= free
+            yield TopologyDifference(f"gateway {name} {word} {', '.join(sorted(some))}", is_live)
     if before[0] != after[0]:
         yield TopologyDifference(f"gateway {name} has its home at {after[0]}, had it at {before[0]}", is_live=False)
 

@@ -76,6 +76,7 @@ class Topology:
         "_gateways",
         "_holders",
         "_links",
+        "_sites",
         "digest",
         "draft",
         "factor",
@@ -93,6 +94,7 @@ class Topology:
         self.federation = draft.federation
         self.factor = Factor.parse(*draft.tree)
         self.sites: tuple[Site, ...] = tuple(sorted(draft.sites, key=lambda site: site.index))
+        self._sites = {site.index: site for site in self.sites}
         self._entries = {gateway.name: gateway for gateway in draft.gateways}
         self._links = {frozenset(link.between): link for link in draft.links}
         self._holders = holders(draft, self.factor)
@@ -165,13 +167,13 @@ class Topology:
         if ends[0].site == ends[1].site:
             uplink = UPLINKS["lan"]
         else:
-            first, second = (self.sites[self._gateways[name].cluster].uplink for name in (one, other))
+            first, second = (self._sites[self._gateways[name].cluster].uplink for name in (one, other))
             uplink = first.stricter(second)
         return ConnectionPlan(dial(*ends, self._links.get(frozenset((one, other)))), uplink)
 
     def covering_bytes(self, cluster: int) -> dict[int, int]:
         """Return, for each other cluster, the bytes in which the site with index *cluster* tells it what it wants."""
-        own = self.sites[cluster].uplink
+        own = self._sites[cluster].uplink
         return {site.index: own.stricter(site.uplink).covering_bytes for site in self.sites if site.index != cluster}
 
     def _gateway_of(self, gateway: DraftGateway, neighbours: Set[str]) -> TopologyGateway:

@@ -76,8 +76,9 @@ def _about_sites(draft: TopologyDraft) -> Iterator[TopologyMistake]:
     yield from _repeated("site", "index", [site.index for site in draft.sites])
     are_known = draft.gateways and all(gateway.site in names for gateway in draft.gateways)
     for number, site in enumerate(draft.sites):
-        if site.index >= count:
-            yield TopologyMistake(("site", number, "index"), f"is {site.index}", f"{count} sites have 0 to {count - 1}")
+        if site.index >= limits.CLUSTERS_MAX:
+            at_most = f"{limits.CLUSTERS_MAX} sites have 0 to {limits.CLUSTERS_MAX - 1}"
+            yield TopologyMistake(("site", number, "index"), f"is {site.index}", at_most)
         if are_known and not any(gateway.site == site.name for gateway in draft.gateways):
             yield TopologyMistake(
                 ("site", number, "name"), f"{site.name} has no gateway", "write a [[gateway]] of this site"

@@ -287,19 +287,10 @@ def prepare_change(old: FederationMembership, settings: Settings, received: str 
     if not_live := [change.text for change in changes if not change.is_live]:
         remedy = "a federation takes that only if all its gateways are stopped, and started with the new file"
         raise SettingsRefused([Problem(str(path), 0, "", text, remedy) for text in not_live])
-    if deferred := list(_deferred_changes(old, new.topology, path)):
-        return MembershipChange(replace(new, topology=old.topology), tuple(deferred), False)
     lines = [f"topology: {change.text}" for change in changes]
     if new.signed and not received and signed_version(read_settings_text(path)) < new.version:
         lines.append(f"topology: {path} is older than the signed topology that holds, and is not used")
     return MembershipChange(new, tuple(lines), _link_terms(old) != _link_terms(new))
-
-
-def _deferred_changes(old: FederationMembership, topology: Topology, path: Path) -> Iterator[str]:
-    """Yields a line for each change of *topology* that takes effect only after a restart."""
-    peers = topology.gateway(old.name).peers()
-    for removed in (peer for peer in old.topology.gateway(old.name).peers() if peer not in peers):
-        yield f"topology: {removed} is no peer of this gateway any more in {path}: it holds after a restart"
 
 
 def _link_terms(membership: FederationMembership) -> tuple[str, int, list[tuple[bool, Uplink]]]:

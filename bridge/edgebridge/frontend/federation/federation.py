@@ -58,7 +58,7 @@ from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Instant
 from edgebroker.limits import GATEWAY_NUMBER_MAX
-from edgebroker.log_schema import Cause, MessageOrigin
+from edgebroker.log_schema import Cause, Fate, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -77,8 +77,8 @@ from edgebroker.overlay.link.events import (
 )
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.messages import EventSeries, Forward, Message, StatusReply
-from edgebroker.overlay.topology.topology import Topology
+from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay, StatusReply
+from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
@@ -214,6 +214,39 @@ class FederationMember:
             self._journal.plan_commit()
         self._node.timers.set(OVERLAY, now)
         return count
+
+    def take_over(self, link: Link, before: TopologyGateway, now: Instant) -> None:
+        """Send what waits at *link*, whose peer is none any more, to the gateways that take its place; drop it if there
+        are none. *before*: this gateway in the topology of before. Events on the disk were for that peer's own readers,
+        as a rule, and are dropped.
+        """
+        gateway, outbox = self.peers.gateway, link.outbox
+        # Those that were behind it, if it was a neighbour; else its cluster, over another gateway of that.
+        behind = [peer for peer in gateway.neighbours if peer not in before.neighbours]
+        clusters = [cluster for cluster, region in before.across.items() if link.peer in region.values()]
+        self._journal.begin_transaction()
+        for queue in outbox.queues.values():
+            for message in [entry.message for entry in queue.in_memory()]:
+                if isinstance(message, Relay):  # it only passed through
+                    sends = self.peers.gossip.relay.forward(message, TrafficClass.LIVE)
+                elif not isinstance(message, Forward):
+                    continue
+                elif clusters:
+                    sends = self.peers.forwarder.reroute(message, clusters[0])
+                else:
+                    sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
+                for send in sends:
+                    self.links[send.peer].send(send.message, send.service, now)
+                    if (forward := event_of(send.message)) is not None:
+                        self.peer_copies.resume_copy(send.peer, forward, now)
+                cause = Cause.HANDED_OVER if sends else Cause.SESSION_ENDED
+                self.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
+        for page in [page for page in outbox.backlog.pages if page.entries is None]:
+            lsn = outbox.drop_page(page, [], Cause.SESSION_ENDED)
+            if self._journal.storage is not None:
+                self._journal.storage.pages.remove(page.number, page.file_bytes, lsn)
+            self.peer_copies.page_lost(link.peer, page.number, page.count, Cause.SESSION_ENDED)
+        self._journal.commit_transaction(now)
 
     # -- connections ----------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def rejoin(
     """Let *frontend*, which is a gateway already and has left (`Overlay.stop`), be the same one in another *topology*.
 
     Its clients notice nothing. Peers find what they find after a restart: another run, the same store, and whatever
-    was not acknowledged. No peer of before may be missing, for what waits for it would wait for ever.
+    was not acknowledged. What waits for gateways that are no peers any more goes to those that take their place.
     """
     before = frontend.federation
     assert before is not None
@@ -91,4 +91,7 @@ def rejoin(
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
     overlay.start(now)
+    for link in before.links:
+        if link.peer not in overlay.peers.gateway.peers():
+            overlay.take_over(link, before.peers.gateway, now)
     return overlay

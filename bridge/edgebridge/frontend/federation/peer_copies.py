@@ -45,7 +45,7 @@ class PeerCopyLedger(PageAccounts):
         if not self._has_begun:
             self._has_begun = True
             for peer, forward in waiting:
-                self._restore_copy(peer, forward, now)
+                self.resume_copy(peer, forward, now)
             for page in pages:
                 self._earlier_pages.add(page.number)
                 self._ledger.matched += page.count
@@ -63,6 +63,12 @@ class PeerCopyLedger(PageAccounts):
                 publication.origin,
             )
             self._open.setdefault((peer, eid), deque()).append(publication)
+
+    def resume_copy(self, peer: str, forward: Forward, now: Instant) -> None:
+        """A copy of *forward* for *peer*, which an earlier run or another link had, is one of this run."""
+        publication = to_publication(forward, now)
+        self._ledger.take_up(now, publication, 1, forward.header.eid)
+        self.open_copy(peer, forward.header.eid, publication, now)
 
     def open_batch(self, peer: str, eid: EventId, batch: OutBatch, now: Instant) -> None:
         """The copies of *batch*, which is numbered and counted, are for *peer*. *eid*: that of its first event."""
@@ -112,7 +118,7 @@ class PeerCopyLedger(PageAccounts):
             if event is None:
                 continue
             if is_earlier:
-                self._restore_copy(peer, event, now)
+                self.resume_copy(peer, event, now)
                 self._ledger.matched -= 1  # it was counted with its page
             elif number:
                 publication = to_publication(event, now)
@@ -138,11 +144,6 @@ class PeerCopyLedger(PageAccounts):
         for (peer, _), batches in self._open_batches.items():
             for each in batches:
                 each.batch.end(log, _subscriber(peer), Fate.QUEUED, Cause.NONE, now)
-
-    def _restore_copy(self, peer: str, forward: Forward, now: Instant) -> None:
-        publication = to_publication(forward, now)
-        self._ledger.take_up(now, publication, 1, forward.header.eid)
-        self.open_copy(peer, forward.header.eid, publication, now)
 
     def _end(self, peer: str, messages: Iterable[Message], fate: Fate, cause: Cause, now: Instant) -> None:
         for message in messages:
