@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,11 @@ def test_the_command_makes_a_key_and_signs(tmp_path: Path) -> None:
     code, said = command("check", tmp_path / "g.toml")
     assert code == 2
     assert f"{file}: is signed with another key, or was changed after it was signed; sign it: " in said
-    assert command("topology", "sign", file, "--key", key)[0] == 0
+    code, said = command("topology", "sign", file, "--key", key, "--json")
+    assert (code, json.loads(said)) == (
+        0,
+        {"file": str(file), "version": signed_version(file.read_text()), "key": str(key)},
+    )
     assert command("check", tmp_path / "g.toml")[0] == 0
 
 

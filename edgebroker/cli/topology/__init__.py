@@ -232,13 +232,14 @@ def plan_command(sites: str, gateways: str, federation: str, uplink: str, port: 
     "--key", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The file of the secret key."
 )
 @click.option("--new-key", is_flag=True, help="Make that file, and one for gateways, with .pub behind its name.")
-def sign_command(file: Path, key: Path, new_key: bool) -> None:
+@json_flag
+def sign_command(file: Path, key: Path, new_key: bool, as_json: bool) -> None:
     """Sign the topology in FILE, so that gateways hand it on to each other.
 
     Gateways that have the public key (`topology_key` under [overlay]) take no other topology than a signed one, and of
     two of them the one that was signed later. Keep the secret key away from gateways.
     """
-    _load(file)
+    _load(file, as_json)
     public = key.with_name(f"{key.name}.pub")
     try:
         if new_key:
@@ -254,6 +255,9 @@ def sign_command(file: Path, key: Path, new_key: bool) -> None:
         raise Refused(str(unreadable)) from unreadable
     except OSError as error:
         raise Refused(f"{error.filename}: {error.strerror}") from error
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "version": signed_version(text), "key": str(key)}))
+        return
     if new_key:
         click.echo(f"{key}: the secret key; {public}: for all gateways, as topology_key under [overlay]")
     click.echo(f"{file}: signed {signing_time(signed_version(text))}")
