@@ -22,7 +22,9 @@ def command() -> None:
     """Look at what waits for a peer of a running gateway, and discard it."""
 
 
-@command.command("list", epilog=examples("edgebroker outbox list gw-yard"))
+@command.command(
+    "list", short_help="Show what waits for a peer, and what may.", epilog=examples("edgebroker outbox list gw-yard")
+)
 @click.argument("peer")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
 @gateway_options()
@@ -36,7 +38,11 @@ def list_(peer: str, limit: int, gateway: GatewayOptions, as_json: bool) -> None
     sys.exit(0 if answer["waiting"] else 1)
 
 
-@command.command("discard", epilog=examples("edgebroker outbox discard gw-yard --yes"))
+@command.command(
+    "discard",
+    short_help="Discard all that waits for a peer.",
+    epilog=examples("edgebroker outbox discard gw-yard --yes"),
+)
 @click.argument("peer")
 @click.option("--yes", is_flag=True, help="Discard it without asking.")
 @gateway_options()

@@ -59,7 +59,12 @@ GOOD_BYES = (ReasonCode.NORMAL_DISCONNECTION, ReasonCode.DISCONNECT_WITH_WILL_ME
 NOT_HERE = {
     Cause.NONE,
     *(Cause.NO_SUBSCRIBER, Cause.CONTENT, Cause.OWN_MESSAGE),  # of messages, not of copies
-    *(Cause.BUDGET_SPENT, Cause.TOO_OLD),  # of peers and bridges, which have laws of their own
+    *(
+        Cause.BUDGET_SPENT,
+        Cause.TOO_OLD,
+        Cause.LEASE_ENDED,
+        Cause.DISCARDED,
+    ),  # of peers and bridges, which have laws of their own
     Cause.DAMAGED,  # there is no disk
 }
 NOT_HERE_EITHER = {Refusal.TOO_LARGE, Refusal.DISK_FULL, Refusal.OUTBOX_FULL, Refusal.MEMORY_FULL}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -179,10 +180,12 @@ def test_an_operator_sees_what_waits_for_a_peer_and_discards_it(
     assert "15 messages, " in said, "nearly twice as much as may wait, of what nobody is known to want"
     assert "8 messages and" in said
     assert "dropped: 7 queue_full" in command_line("outbox", "list", "gw-there", *where)[1], "the rest was refused"
-    with urlopen(f"http://{where[1]}/health", timeout=PATIENCE_S) as answer:
-        health = json.load(answer)
+    with pytest.raises(HTTPError) as failure:
+        urlopen(f"http://{where[1]}/health", timeout=PATIENCE_S)
+    health = json.load(failure.value)
     warnings = [text for text in health["warnings"] if text.startswith("links: ")]
-    assert any("messages and" in text and "wait for gw-away" in text for text in warnings)
+    risks = health["checks"]["outboxes"]["risks"]
+    assert any("the outbox for gw-away is nearly full" in text and "will be refused" in text for text in risks)
     assert "links: acknowledged messages for gw-there were dropped since the start: 7 queue_full" in warnings
     assert command_line("outbox", "discard", "gw-away", *where)[0] == 2, "nobody is there who could be asked"
     assert command_line("outbox", "discard", "gw-away", *where, "--yes") == (0, "15 discarded\n")

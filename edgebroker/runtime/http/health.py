@@ -213,16 +213,8 @@ def _first_of(names: list[str]) -> str:
 
 
 def _outbox_warnings(link: Link) -> Iterator[str]:
-    """Warns that too much waits for a peer, or that what waited was dropped."""
-    outbox = link.outbox
-    if outbox.has_backpressure:
-        messages, size, _ = outbox.use
-        what = "publishers are refused what it wants" if outbox.refuses else "what it wants is dropped"
-        yield (
-            f"links: {messages:,} messages and {size / MIB:.1f} MiB wait for {link.peer}, of {outbox.messages_max:,}"
-            f" and {outbox.bytes_max / MIB:.1f} MiB that may: {what} until there is room (overlay.outbox_bytes_max)"
-        )
-    lost = {cause.name.lower(): count for cause, count in outbox.dropped.items() if cause in LOST_CAUSES}
+    """Warns that what waited for a peer was dropped, and no operator asked for that."""
+    lost = {cause.name.lower(): count for cause, count in link.outbox.dropped.items() if cause in LOST_CAUSES}
     if lost:
         counts = ", ".join(f"{count:,} {cause}" for cause, count in lost.items())
         yield f"links: acknowledged messages for {link.peer} were dropped since the start: {counts}"

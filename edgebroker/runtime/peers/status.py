@@ -79,8 +79,10 @@ class LinkWatch:
         for link in self._links:
             peer = link.peer
             if link.outbox.is_nearly_full:
-                held = sum(queue.bytes for queue in link.outbox.queues.values()) / MIB
-                lines.append(f"the outbox for {peer} is nearly full ({held:.1f} MiB): what it wants will be refused")
+                messages, size, _ = link.outbox.use
+                what = "refused" if link.outbox.refuses else "dropped"
+                held = f"{size / MIB:.1f} MiB, {messages:,} messages"
+                lines.append(f"the outbox for {peer} is nearly full ({held}): what it wants will be {what}")
             if now - self._dropped_at.get(peer, -NEVER) < RECENT:
                 lines.append(f"messages for {peer} were dropped in the last 15 minutes, because its outbox was full")
             left = self._lease_left(peer, now)
