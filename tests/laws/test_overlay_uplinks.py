@@ -7,15 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pytest
+
 from edgebridge.wire.dialect import V5
-from edgebroker.instants import HOUR, MINUTE, SECOND, Duration
+from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
 from edgelab.simworld.broker import FAIR
-from edgelab.simworld.checkers import doubled, unaccounted, unwanted
-from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.checkers import disordered, doubled, unaccounted, unwanted
+from edgelab.simworld.gateways import ROAD, SimulatedGateways
 from edgelab.simworld.participant import Participant
+from edgelab.simworld.roads import RoadConditions
 from edgelab.simworld.simulation import Simulation
 
 HOME, NEAR, FAR = "a.0", "a.1", "a.2"
@@ -49,10 +52,10 @@ WISHES = (
 class ThreeSites:
     """One gateway at each site. All devices are at HOME, so what arrives at the others has crossed an uplink."""
 
-    def __init__(self, seed: int, wishes: tuple[Wish, ...]) -> None:
+    def __init__(self, seed: int, wishes: tuple[Wish, ...], road: RoadConditions = ROAD) -> None:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
-        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        self.gateways = SimulatedGateways(self.simulation, topology, road, is_stored=True)
         self.gateways.wait_for_links()
         self.published: list[tuple[str, bytes, int]] = []
         self.devices: list[Participant] = []
@@ -120,7 +123,9 @@ class ThreeSites:
     def complaints(self) -> list[str]:
         """Return what a reader missed, or got twice at QoS 2, or got without having asked, and wrong accounts."""
         accounts = [text for one in self.gateways for text in unaccounted(one, [])]
-        return [*self.missed(), *unwanted(self.devices), *doubled(self.devices), *accounts]
+        readers = [reader for _, reader in self.readers]
+        out_of_order = disordered(self.devices, readers)
+        return [*self.missed(), *unwanted(self.devices), *doubled(self.devices), *out_of_order, *accounts]
 
 
 def test_in_a_day_of_slow_devices_and_of_devices_that_connect_once_only_what_is_wanted_crosses(seed: int) -> None:
@@ -177,3 +182,32 @@ def test_who_subscribes_behind_an_uplink_that_is_down_hears_over_the_third_site(
     road.mend()
     sites.wait(MINUTE)
     assert sites.complaints() == []
+
+
+WAN = RoadConditions((40 * MILLISECOND, 40 * MILLISECOND))
+STEP: Duration = 6 * MILLISECOND
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True], ids=["killed", "without power"])
+@pytest.mark.parametrize("crashing", [(HOME,), (HOME, NEAR)], ids=["the publisher's gateway", "the reader's too"])
+def test_events_that_wait_for_answers_outlive_a_crash_at_every_step(
+    crashing: tuple[str, ...], is_power_cut: bool, seed: int
+) -> None:
+    waited = 0
+    for at in range(0, 240 * MILLISECOND, STEP):  # the answers are there after 80 ms, the copies after 40 ms more
+        sites = ThreeSites(seed + at, (Wish(NEAR, "new/#", ("new/",)), Wish(HOME, "new/#", ("new/",))), WAN)
+        publisher = sites.slow[0]
+        for _ in range(6):  # two of each QoS
+            sites.publish(publisher, "new/topic")
+        sites.wait(at)
+        waited += sites.gateways[HOME].overlay.peers.region.pending.count > 0
+        for name in crashing:
+            sites.gateways[name].crash(is_power_cut)
+        for device in (publisher, *(reader for _, reader in sites.readers)):
+            device.connect()
+        sites.wait(MINUTE)
+        sites.publish(publisher, "new/topic")
+        sites.publish(publisher, "new/topic")
+        sites.wait(10 * SECOND)
+        assert sites.complaints() == [], f"{at / MILLISECOND} ms"
+    assert waited > 10
