@@ -28,8 +28,8 @@ def command(gateway: GatewayOptions, as_json: bool, is_all: bool) -> None:
     """Show the links of a running gateway to its peers: which are up, what waits for each, and what was dropped.
 
     INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
-    the peer is sent: the filters behind it in the same site, and how many of our publishers another site wants. A line
-    below tells of peers that send us more than our site wants, because not all of its filters fit into the answers.
+    the peer is sent: the filters behind it in the same site, and how many of our topic prefixes another site wants. A
+    line below tells of peers that send us more than our site wants, because not all of its filters fit into the answers.
 
     With --all the gateway asks all others over its links; those that do not answer within 3 s are listed.
 
@@ -104,13 +104,13 @@ def _inexact(row: dict[str, Any]) -> list[str]:
 
 
 def _wants(row: dict[str, Any]) -> str:
-    """Returns what the peer is sent: the filters behind it, or how many of our publishers its site wants."""
+    """Returns what the peer is sent: the filters behind it, or how many of our topic prefixes its site wants."""
     routes, wanted = row["routes"], []
     if "aLink" in row["links"]:
         interests = routes["interests"]
         wanted.append("anything" if interests is None else f"{count(interests)} filters")
     if routes["publishers"] is not None:
-        wanted.append(f"{count(routes['publishers_wanted'])} of {count(routes['publishers'])} publishers")
+        wanted.append(f"{count(routes['publishers_wanted'])} of {count(routes['publishers'])} prefixes")
     return ", ".join(wanted) or "-"
 
 

@@ -153,6 +153,42 @@ def test_health_fails_while_the_outbox_for_a_peer_is_nearly_full(start_gateway: 
     here.stop()
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_new_clients_say_under_new_prefixes_crosses_only_if_it_is_wanted(
+    qos: int, start_gateway: Start, topology: Path, tmp_path: Path
+) -> None:
+    def start(name: str) -> Gateway:
+        data = str(tmp_path / name)
+        return start_gateway("--topology", str(topology), "--name", name, "--data", data, "--http", "0")
+
+    here, there = start("gw-here"), start("gw-there")
+    writer, reader = guest(here, "writer"), guest(there, "reader")
+    let_meet(writer, reader)
+    reader.subscribe("device/7/#", qos)
+    writer.publish("device/7/first", b"7", qos)
+    assert next_of(reader, "device").topic == "device/7/first", "the other site knows the subscription"
+    before = arrived(there)
+    for number in range(10):
+        once = guest(here, f"once-{number}")
+        once.publish(f"device/{number}/boot", b"%d" % number, qos)
+        once.publish("nobody/wants/this", b"%d" % number, qos)
+        once.leave()
+    assert next_of(reader, "device").topic == "device/7/boot"
+    writer.publish("device/7/last", b"7", qos)
+    assert next_of(reader, "device").topic == "device/7/last"
+    assert arrived(there) == before + 2, "what is wanted, and nothing else"
+    there.stop()
+    here.stop()
+
+
+def arrived(gateway: Gateway) -> int:
+    """The messages that *gateway*, which has no publishers of its own, has accepted."""
+    url = f"http://127.0.0.1:{gateway.listening['http']['port']}/metrics"
+    lines = urlopen(url, timeout=PATIENCE_S).read().decode().splitlines()
+    (line,) = [line for line in lines if line.startswith("edgebroker_messages_published_total ")]
+    return int(line.split()[1])
+
+
 def test_a_gateway_that_is_killed_misses_nothing_of_qos_1(start_gateway: Start, topology: Path, tmp_path: Path) -> None:
     def start(name: str, port: int = 0) -> Gateway:
         data = str(tmp_path / name)

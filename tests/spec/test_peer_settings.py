@@ -282,7 +282,7 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
     *_, line, reason, inexact, crowded = link_lines(json.loads(json.dumps(found)))
     assert (
         line.split()
-        == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 publishers 3 queue_full".split()
+        == "gw-there refused aLink, iLink a - - 12 2.0 KiB 24 7 filters, 2 of 5 prefixes 3 queue_full".split()
     )
     assert reason == "gw-there: the topologies differ"
     assert inexact == (
@@ -296,7 +296,7 @@ def test_links_are_shown_with_the_reason_of_those_that_are_down() -> None:
     ("links", "routes", "said"),
     [
         (["aLink"], {"interests": None, "publishers": None, "publishers_wanted": None}, "anything"),
-        (["iLink a"], {"interests": None, "publishers": 3, "publishers_wanted": 0}, "0 of 3 publishers"),
+        (["iLink a"], {"interests": None, "publishers": 3, "publishers_wanted": 0}, "0 of 3 prefixes"),
         (["iLink b"], {"interests": None, "publishers": None, "publishers_wanted": None}, "-"),
     ],
 )

@@ -96,12 +96,12 @@ def link_rows(peer_manager: PeerManager) -> Iterator[dict[str, Any]]:
 
 
 def _routes(peer_manager: PeerManager, peer: str) -> dict[str, Any]:
-    """Returns what is sent to *peer*: over an aLink what it announced, over an iLink the publishers that its cluster
-    wants.
+    """Returns what is sent to *peer*: over an aLink what it announced, over an iLink the topic prefixes that its
+    cluster wants.
 
-    interests: None over iLinks, and where they are unknown, so that everything is sent. publishers: ours, by their
-    advertisements; None where there is no iLink from our cluster. answers: how many of the peer's advertisements were
-    answered with exactly what our cluster wants, with more, and with "anything".
+    interests: None over iLinks, and where they are unknown, so that everything is sent. publishers: the topic prefixes
+    under which our clients publish; None where there is no iLink from our cluster. answers: how many of the peer's
+    advertisements were answered with exactly what our cluster wants, with more, and with "anything".
     """
     peers = peer_manager.overlay.peers
     interests, records = peers.interests, tuple(peers.region.advertisements)
