@@ -29,7 +29,7 @@ def command(gateway: GatewayOptions, as_json: bool, is_all: bool) -> None:
 
     INDEX is the congestion index since somebody last asked: (1 + entered) / (1 + left), times what waits. WANTS is what
     the peer is sent: the filters behind it in the same site, and how many of our topic prefixes another site wants. A
-    line below tells of peers that send us more than our site wants, because not all of its filters fit into the answers.
+    line below tells of peers that send us more than our site wants, because not all its filters fit into the answers.
 
     With --all the gateway asks all others over its links; those that do not answer within 3 s are listed.
 
