@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 # subcommand -> module in this folder, whose click command is `command`
-EXPERIMENTS = {"idr": "idr", "link-matching": "link_matching", "scot": "scot"}
+EXPERIMENTS = {"idr": "idr", "link-matching": "link_matching", "network-loading": "network_loading", "scot": "scot"}
 
 
 class Experiments(click.Group):
