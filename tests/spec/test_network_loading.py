@@ -333,3 +333,12 @@ def test_too_few_subscriptions_are_refused() -> None:
     result = experiment("--subscriptions", "2")
     assert result.exit_code == 2
     assert "each region needs a subscription: at least 3" in result.stderr
+
+
+def test_a_run_in_which_nothing_matches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = published()
+    nothing = {cell: point._replace(selectivity=0.0) for cell, point in outcome.points.items()}
+    monkeypatch.setattr(network_loading, "measure", lambda *_: replace(outcome, points=nothing))
+    result = experiment("--subscriptions", "3")
+    assert result.exit_code == 2
+    assert "no event matches a subscription in some cell" in result.stderr

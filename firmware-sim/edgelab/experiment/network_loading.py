@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from edgebroker.cli import Refused
 from edgebroker.cli.parameters import examples
 from edgebroker.instants import MILLISECOND, SECOND
 from edgelab.experiment.broker_cluster import BrokerCluster, ClientSubscription, cluster_of
@@ -425,6 +426,8 @@ def command(
 
             runs.append(measure(seed, subscriptions, scale, watch))
     outcome = mean_of(runs)
+    if not all(point.selectivity for point in outcome.points.values()):
+        raise Refused("no event matches a subscription in some cell: too few of them for a mean")
     write_chart(svg, drawn(outcome.points))
     write_chart(queues_svg, drawn_queues(runs[0].traces))
     which = "seed 1" if seeds == 1 else f"seeds 1 to {seeds}"
