@@ -138,7 +138,6 @@ LONE_MODULES: dict[str, str] = {
     "analytics/edgeanalytics/measures/parties.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/measures/selectivity.py": "one measure, one file; figures.py lists them",
     "analytics/edgeanalytics/stylesheet.py": "CSS, and no Python, of the report",
-    "edgebroker/runtime/peers/network_watch.py": "a socket of the kernel, beside the sockets of peers",
     "edgebroker/overlay/link/peer_boots.py": "the identity of a peer over its restarts, which link.py only asks",
 }
 """File -> why it stays apart from its one importer."""

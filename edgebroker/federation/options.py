@@ -8,7 +8,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import IDLE_ADVERTISEMENTS_MAX, SESSION_EXPIRY_S_MAX
-from edgebroker.overlay.link.outbox import OutboxFull
+from edgebroker.overlay.link.budget import OutboxFull
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ import pytest
 from edgebroker.instants import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from edgebroker.limits import KIB
 from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.overlay.link.events import DropEvent, LinkDown, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING
 from edgebroker.overlay.link.options import LAN_OPTIONS, METERED_OPTIONS, LinkOptions
-from edgebroker.overlay.link.outbox import OutboxBounds, OutboxFull
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.messages import Forward, Unadvertise
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgelab.simworld.linked import WALL, LinkedGateway

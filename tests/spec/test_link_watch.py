@@ -8,8 +8,9 @@ import pytest
 
 from edgebroker.instants import DAY, HOUR, MINUTE, SECOND, Duration
 from edgebroker.log_schema import Cause
+from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.overlay.link.options import LinkOptions
-from edgebroker.overlay.link.outbox import OutboxBounds, OutboxFull
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.runtime.peers.status import CLOCK_OFFSET_MAX, RECENT, LinkWatch
 
 from ..support.link_pair import LinkPair

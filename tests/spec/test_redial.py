@@ -9,7 +9,14 @@ from edgebroker.overlay.link.link import HURRY
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
-from edgebroker.runtime.peers.network_watch import HEADER, IFF_LOWER_UP, LINK, NEW_ADDRESS, NEW_LINK, has_news
+from edgebroker.runtime.peers.connection import (
+    IFF_LOWER_UP,
+    LINK_STATE,
+    NETLINK_HEADER,
+    NEW_ADDRESS,
+    NEW_LINK,
+    has_network_news,
+)
 from edgelab.simworld.gateways import SimulatedGateways
 from edgelab.simworld.simulation import Simulation
 
@@ -80,12 +87,12 @@ def test_a_sign_of_a_network_leads_to_dials_with_short_pauses(seed: int) -> None
 
 
 def test_the_kernel_reports_networks_as_netlink_messages() -> None:
-    address = HEADER.pack(20, NEW_ADDRESS, 0, 0, 0) + bytes(4)
-    gone = HEADER.pack(20, NEW_ADDRESS + 1, 0, 0, 0) + bytes(4)
-    down = HEADER.pack(32, NEW_LINK, 0, 0, 0) + LINK.pack(0, 1, 2, 1, 1)
-    up = HEADER.pack(32, NEW_LINK, 0, 0, 0) + LINK.pack(0, 1, 2, 1 | IFF_LOWER_UP, 1)
-    assert has_news(address)
-    assert has_news(gone + down + up)
-    assert not has_news(gone + down)
-    assert not has_news(b"")
-    assert not has_news(bytes(64))
+    address = NETLINK_HEADER.pack(20, NEW_ADDRESS, 0, 0, 0) + bytes(4)
+    gone = NETLINK_HEADER.pack(20, NEW_ADDRESS + 1, 0, 0, 0) + bytes(4)
+    down = NETLINK_HEADER.pack(32, NEW_LINK, 0, 0, 0) + LINK_STATE.pack(0, 1, 2, 1, 1)
+    up = NETLINK_HEADER.pack(32, NEW_LINK, 0, 0, 0) + LINK_STATE.pack(0, 1, 2, 1 | IFF_LOWER_UP, 1)
+    assert has_network_news(address)
+    assert has_network_news(gone + down + up)
+    assert not has_network_news(gone + down)
+    assert not has_network_news(b"")
+    assert not has_network_news(bytes(64))

@@ -1,7 +1,10 @@
-"""The byte budget of a link: a long-term rate per second, and a limit per day."""
+"""The byte budget of a link: a long-term rate per second, and a limit per day; and what becomes of events that find no
+room in its outbox.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from edgebroker.instants import DAY, Instant
@@ -13,6 +16,15 @@ ROOM_MIN: Final = 1 * KIB
 ROOM_MAX: Final = 1 * MIB
 _NOTHING: Final[frozenset[TrafficClass]] = frozenset()
 _ALL: Final = frozenset(SHARED)
+
+
+class OutboxFull(StrEnum):
+    """What becomes of an event for a peer whose outbox is full."""
+
+    REFUSE = "refuse"
+    """Its publisher is refused, here or at another gateway."""
+    DROP_NEWEST = "drop-newest"
+    """The copy for that peer is dropped; the publisher is acknowledged, and other readers get the event."""
 
 
 class LinkBudget:

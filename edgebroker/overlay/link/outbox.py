@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
 from math import inf
 from typing import Final, Protocol
 
@@ -34,6 +33,7 @@ from edgebroker.overlay.link.backlog import (
     page_flows,
     read_entry,
 )
+from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.overlay.link.class_queue import (
     ClassQueue,
     LinkPage,
@@ -67,15 +67,6 @@ class LinkStorage(Protocol):
     def append(self, record: bytes, waits: bool) -> int:
         """Append *record* and return its LSN. *waits*: `synced` must be called as soon as it is on disk."""
         ...
-
-
-class OutboxFull(StrEnum):
-    """What becomes of an event for a peer whose outbox is full."""
-
-    REFUSE = "refuse"
-    """Its publisher is refused, here or at another gateway."""
-    DROP_NEWEST = "drop-newest"
-    """The copy for that peer is dropped; the publisher is acknowledged, and other readers get the event."""
 
 
 @dataclass(frozen=True, slots=True)

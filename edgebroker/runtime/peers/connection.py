@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import socket
 import struct
 import sys
@@ -461,3 +462,82 @@ def _tcp_state(connected: socket.socket) -> tuple[int, Duration]:
     queued = struct.unpack("i", fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4)))[0]  # SIOCOUTQ of tcp(7)
     info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
     return queued, struct.unpack_from("I", info, MIN_RTT_OFFSET)[0] if len(info) == TCP_INFO_BYTES else 0
+
+
+NETLINK_GROUPS: Final = 0x1 | 0x10 | 0x40 | 0x100 | 0x400
+"""RTMGRP_LINK, and the addresses and routes of IPv4 and IPv6 (linux/rtnetlink.h)."""
+NEW_LINK: Final = 16
+NEW_ADDRESS: Final = 20
+NEW_ROUTE: Final = 24
+IFF_LOWER_UP: Final = 1 << 16
+"""The interface has a carrier."""
+NETLINK_HEADER: Final = struct.Struct("=IHHII")
+"""struct nlmsghdr: length, type, flags, sequence number, port."""
+LINK_STATE: Final = struct.Struct("=BxHiII")
+"""struct ifinfomsg: family, type, index, flags, changed flags."""
+NETLINK_BYTES: Final = 64 * 1024
+SIGN_PAUSE_S: Final = 1.0
+"""One carrier leads to a dozen messages; they are one sign."""
+
+
+def has_network_news(data: bytes) -> bool:
+    """Return whether *data*, netlink messages, tell of a carrier, an address or a route that is there now."""
+    at = 0
+    while at + NETLINK_HEADER.size <= len(data):
+        length, kind = NETLINK_HEADER.unpack_from(data, at)[:2]
+        if kind in (NEW_ADDRESS, NEW_ROUTE):
+            return True
+        is_link = kind == NEW_LINK and at + NETLINK_HEADER.size + LINK_STATE.size <= len(data)
+        if is_link and LINK_STATE.unpack_from(data, at + NETLINK_HEADER.size)[3] & IFF_LOWER_UP:
+            return True
+        at += max(NETLINK_HEADER.size, (length + 3) & ~3)
+    return False
+
+
+class NetworkWatch:
+    """Calls *seen* at most once a second when this machine gets a carrier, an address or a route, as the kernel reports
+    it over rtnetlink(7).
+
+    A gateway in a vehicle has a network for half a minute at a time. With the back-off of a dead peer it would miss
+    most of these windows.
+    """
+
+    def __init__(self, seen: Callable[[], None]) -> None:
+        self._seen = seen
+        self._socket: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Begin to watch. Does nothing where the kernel does not report it."""
+        family = getattr(socket, "AF_NETLINK", None)
+        if family is None:
+            return
+        try:
+            self._socket = socket.socket(family, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+            self._socket.bind((0, NETLINK_GROUPS))
+        except OSError:  # in a sandbox, or not Linux's
+            self.close()
+            return
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            is_news = has_network_news(os.read(self._socket.fileno(), NETLINK_BYTES))
+        except OSError:  # more was reported than the buffer holds
+            is_news = True
+        if is_news and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SIGN_PAUSE_S, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._seen()

@@ -22,9 +22,9 @@ from edgebroker.errors import StoreUnusable
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import Instant
 from edgebroker.names import Address
+from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.overlay.link.handshake import RUN_BYTES, TopologyExchange
 from edgebroker.overlay.link.journal_records import StoredLinks
-from edgebroker.overlay.link.outbox import OutboxFull
 from edgebroker.overlay.topology.diff import difference
 from edgebroker.overlay.topology.draft import TopologyInvalid, Uplink
 from edgebroker.overlay.topology.topology import Topology
@@ -132,7 +132,7 @@ def _options(settings: Settings) -> FederationOptions:
         lease_s = max(settings.limits.session_expiry_s_max, LEASE_S_MIN)
     outbox = OutboxOptions(overlay.outbox_bytes_max, overlay.outbox_messages_max, OutboxFull(overlay.outbox_full))
     outboxes = {
-        one.peer: OutboxOptions(one.bytes_max, outbox.messages_max, OutboxFull(one.policy or outbox.policy))
+        one.peer: OutboxOptions(one.bytes_max, outbox.messages_max, one.policy or outbox.policy)
         for one in overlay.outbox
     }
     return replace(

@@ -25,7 +25,7 @@ from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
-from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, PeerConnection, dial, reason_of
+from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, NetworkWatch, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import (
     FederationMembership,
     adopted_file,
@@ -33,7 +33,6 @@ from edgebroker.runtime.peers.membership import (
     listen_addresses,
     prepare_change,
 )
-from edgebroker.runtime.peers.network_watch import NetworkWatch
 from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, link_summaries
 from edgebroker.runtime.private_files import replace_private
 from edgebroker.runtime.reload import PreparedChange

@@ -17,6 +17,7 @@ from edgebroker import limits
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import GATEWAY_NUMBER_MAX, JOURNAL_BYTES_MAX, MIB
 from edgebroker.names import hostport
+from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.runtime.settings.kinds import (
     FILE,
     FOLDER,
@@ -407,8 +408,6 @@ class QuotaSettings:
 STATIC: Final = "static"
 DYNAMIC: Final = "dynamic"
 PEER_TLS_KEYS = ("tls_certificate", "tls_key", "tls_ca")
-OUTBOX_POLICIES = ("refuse", "drop-newest")
-"""The values of `overlay.link.outbox.OutboxFull`, which is loaded only where there are peers."""
 OUTBOX_KEYS = ("outbox_bytes_max", "outbox_messages_max", "outbox_full", "outbox")
 
 
@@ -417,7 +416,7 @@ class PeerOutbox(NamedTuple):
 
     peer: str
     bytes_max: int
-    policy: str | None = None
+    policy: OutboxFull | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +428,7 @@ class PeerOutboxKind:
         found = re.fullmatch(r"(\S{1,64}) +([0-9]{1,15})(?: +(refuse|drop-newest))?", text)
         if not found or int(found[2]) < MIB:
             raise InvalidValue(f"is {text!r}", f"write {self}, with {MIB:,} bytes at least")
-        return PeerOutbox(found[1], int(found[2]), found[3])
+        return PeerOutbox(found[1], int(found[2]), None if found[3] is None else OutboxFull(found[3]))
 
     def __str__(self) -> str:
         return 'text like "gw-yard 1073741824 drop-newest"'
@@ -448,7 +447,7 @@ class OverlaySettings:
     idle_advertisements_max: int = key(limits.IDLE_ADVERTISEMENTS_MAX, Integer(0, 100_000))
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
-    outbox_full: str = key("refuse", Choice(OUTBOX_POLICIES))
+    outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
     outbox: tuple[PeerOutbox, ...] = key((), ListOf(PeerOutboxKind(), GATEWAY_NUMBER_MAX))
     tls_certificate: Path | None = key(None, FILE)
     tls_key: Path | None = key(None, FILE)
