@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli import main
-from edgebroker.runtime.peers.membership import load_membership
+from edgebroker.runtime.peers.membership import load_membership, prepare_change
 from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.topology_signature import (
     PUBLIC,
@@ -164,3 +164,19 @@ def test_of_the_files_with_a_signature_the_newest_holds(tmp_path: Path) -> None:
         assert load_membership(settings).version == version
     assert load_membership(settings, sign_topology(TEXT, KEY, 9_000)).version == 9_000
     assert load_membership(settings, sign_topology(TEXT, bytes(32), 9_000)).version == 5_000
+
+
+def test_a_reload_does_not_go_back_to_an_older_file(tmp_path: Path) -> None:
+    settings = signed_settings(tmp_path)
+    (tmp_path / "topology.key.pub").write_text(f"{PUBLIC}{public_key(KEY).hex()}\n")
+    (tmp_path / "plant.toml").write_text(sign_topology(TEXT, KEY, 5_000))
+    before = load_membership(settings)
+    handed_on = prepare_change(before, settings, sign_topology(TEXT.replace("7885", "7999"), KEY, 6_000))
+    assert handed_on.lines == ("topology: gateway gw-there has address 127.0.0.1:7999, had 127.0.0.1:7885",)
+    assert handed_on.is_new_run, "peers are told of the newer file when they meet again"
+    again = prepare_change(handed_on.membership, settings)
+    assert again.membership.version == 6_000
+    assert again.lines == (
+        f"topology: {tmp_path / 'plant.toml'} is older than the signed topology that holds, and is not used",
+    )
+    assert not again.is_new_run
