@@ -7,7 +7,8 @@ and is neither lost nor doubled. A gateway that keeps an older message drops it;
 
 What counts as older is decided by the clocks of the gateways, as far as they agree. To make up for clocks that do not,
 a gateway publishes retained messages no earlier than the claims that it has seen: a hybrid clock (Kulkarni et al.,
-"Logical Physical Clocks", 2014). A clock that is more than LEAD_MS_MAX ahead moves nobody else.
+"Logical Physical Clocks", 2014). A clock that is more than LEAD_MS_MAX ahead moves only gateways that do not know the
+time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from edgebroker.errors import HeaderInvalid
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding import Forwarder
 from edgebroker.header import LAYOUT, EventHeader
+from edgebroker.instants import CLOCK_IS_SET_AFTER, MILLISECOND
 from edgebroker.overlay.messages import Forward
 from edgebroker.topics import TopicFilter
 
@@ -71,6 +73,6 @@ class RetainedClaims:
             stamp, topic = EventHeader.unpack(payload[: LAYOUT.size]), payload[LAYOUT.size :].decode()
         except (HeaderInvalid, UnicodeDecodeError):
             return None
-        if stamp.published_ms <= now_ms + LEAD_MS_MAX:
+        if now_ms < CLOCK_IS_SET_AFTER // MILLISECOND or stamp.published_ms <= now_ms + LEAD_MS_MAX:
             self._seen_ms = max(self._seen_ms, stamp.published_ms)
         return topic, stamp

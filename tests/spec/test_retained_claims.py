@@ -17,7 +17,7 @@ from edgebridge.wire.dialect import V5
 from edgebridge.wire.packets import Publish
 from edgebroker.federation.retained_claims import LEAD_MS_MAX, RetainedClaims
 from edgebroker.header import EventHeader
-from edgebroker.instants import MINUTE, SECOND
+from edgebroker.instants import CLOCK_IS_SET_AFTER, MILLISECOND, MINUTE, SECOND
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
@@ -147,14 +147,25 @@ def test_who_owns_a_topic_claims_it_once(site: Site) -> None:
     assert site.gateways["a.0"].overlay.peers.claims.made == 1
 
 
+SET_MS = CLOCK_IS_SET_AFTER // MILLISECOND
+
+
 def test_a_clock_that_is_behind_makes_nothing_older() -> None:
     claims = RetainedClaims(None, lambda: 1, 0, 0)  # type: ignore[arg-type]
-    ahead = EventHeader(7, 1, 0, 0, published_ms=5_000)
-    assert claims.read(ahead.pack() + b"t", 1_000) == ("t", ahead)
-    assert [claims.earliest_ms(ms) for ms in (1_000, 1_000, 4_999, 9_000)] == [5_001, 5_002, 5_003, 9_000]
-    wrong = EventHeader(7, 1, 0, 0, published_ms=9_001 + LEAD_MS_MAX)
-    assert claims.read(wrong.pack() + b"t", 9_000) == ("t", wrong)
-    assert claims.earliest_ms(9_100) == 9_100, "a clock that is more than an hour ahead is wrong"
+    now_ms = SET_MS + 1_000
+    ahead = EventHeader(7, 1, 0, 0, published_ms=now_ms + 4_000)
+    assert claims.read(ahead.pack() + b"t", now_ms) == ("t", ahead)
+    assert [claims.earliest_ms(now_ms + more) - now_ms for more in (0, 0, 3_999, 9_000)] == [4_001, 4_002, 4_003, 9_000]
+    wrong = EventHeader(7, 1, 0, 0, published_ms=now_ms + 9_001 + LEAD_MS_MAX)
+    assert claims.read(wrong.pack() + b"t", now_ms + 9_000) == ("t", wrong)
+    assert claims.earliest_ms(now_ms + 9_100) == now_ms + 9_100, "a clock that is more than an hour ahead is wrong"
+
+
+def test_who_does_not_know_the_time_goes_by_claims() -> None:
+    claims = RetainedClaims(None, lambda: 1, 0, 0)  # type: ignore[arg-type]
+    stamp = EventHeader(7, 1, 0, 0, published_ms=SET_MS + LEAD_MS_MAX + 5)
+    claims.read(stamp.pack() + b"t", 1_000)
+    assert claims.earliest_ms(1_000) == stamp.published_ms + 1
 
 
 @pytest.mark.parametrize("payload", [b"", b"short", EventHeader(1, 1, 0, 0).pack() + b"\xff"])

@@ -161,8 +161,9 @@ def _settle(world: StormWorld) -> None:
         homes = sorted({device.home.name for device in world.devices.values()})
         world.add_latecomers(homes[:LATECOMERS])
         world.run_for(RECALLED)
-        world.clear_elsewhere()
-        world.run_for(RECALLED)
+        for _ in range(2):  # a gateway without the time learns by the first how late it is for the one that keeps it
+            world.clear_elsewhere()
+            world.run_for(RECALLED)
         world.add_last_comers(homes[-LATECOMERS:])
         world.run_for(RECALLED)
         is_resting = world.run_until(REST_MAX, is_at_rest, SECOND)
