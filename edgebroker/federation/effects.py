@@ -116,6 +116,16 @@ class ReceiveStatus:
     reply: StatusReply
 
 
+@dataclass(frozen=True, slots=True)
+class EndFlush:
+    """The flush *request* of this gateway has ended: all gateways that were waited for know the interests that were
+    announced before it, or, without `is_complete`, it has waited for too long.
+    """
+
+    request: int
+    is_complete: bool
+
+
 Effect: TypeAlias = (
     SendMessage
     | DeliverEvent
@@ -129,4 +139,5 @@ Effect: TypeAlias = (
     | EndLease
     | ReportStatus
     | ReceiveStatus
+    | EndFlush
 )

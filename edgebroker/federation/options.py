@@ -53,10 +53,14 @@ class FederationOptions:
     """How long an advertisement, with the answers to it, stays valid without events."""
     idle_advertisements_max: int = IDLE_ADVERTISEMENTS_MAX
     """How many advertisements under which no client publishes at the moment are kept."""
+    suback_wait_ms: int = 1_000
+    """How long the SUBACK of a subscription waits at most until other gateways know the subscription; 0: not at all."""
     outbox: OutboxOptions = DEFAULT_OUTBOX
     outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
     """Peer -> its options where they are others."""
 
 
 DEFAULT_OPTIONS: Final = FederationOptions()
-PUBLISHED_OPTIONS: Final = FederationOptions(sorts=False, is_precise=False, is_covering=False, wants_answers=False)
+PUBLISHED_OPTIONS: Final = FederationOptions(
+    sorts=False, is_precise=False, is_covering=False, wants_answers=False, suback_wait_ms=0
+)

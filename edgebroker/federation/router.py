@@ -10,6 +10,7 @@ keep these rules:
 - **Subscriptions.** Call `subscribed` when the node has granted a subscription, with its number; `unsubscribed` when it
   has ended. A subscription that replaces another one with the same text is an end and a new one. Topics that begin with
   `$` are local to a gateway.
+  To know when others know it, call `flush_interests` and wait for the `EndFlush` with the number that was returned.
 - **Events.** Call `publish` for every publication of a local client, wills included, before or after it is delivered to
   local clients. `DeliverEvent` is an event from elsewhere for local clients; it may match none, because gateways on the
   path get it too. `is_late`: a later event of the publisher was delivered before; a client that wants only the latest
@@ -48,6 +49,7 @@ from edgebroker.federation.effects import (
     SendMessage,
 )
 from edgebroker.federation.forwarding import Forwarder, aged, forward_of
+from edgebroker.federation.interest_flush import InterestFlushes
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
@@ -70,6 +72,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    InterestFlush,
+    InterestFlushed,
     LinkStateUpdate,
     Message,
     Relay,
@@ -135,6 +139,7 @@ class FederationRouter:
         )
         self.retained_queries = RetainedQueries(topology, self.gateway, self.ids, self.gossip, self.region.secondary)
         self.status_queries = StatusQueries(self.gateway, self.ids, self.link_status)
+        self.flushes = InterestFlushes(self.gateway, self.ids, self.link_status, self.region.secondary)
 
     def start(self, now: Instant, known: Mapping[str, Iterable[Interest]] | None = None) -> None:
         """Begin after a restart: neighbours get all events until they announce their interests.
@@ -168,9 +173,12 @@ class FederationRouter:
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
-    def link_up(self, peer: str, now: Instant) -> list[Effect]:
-        """Handle an open link to *peer*; both ends compare what they announced."""
+    def link_up(self, peer: str, now: Instant, has_flush: bool = True) -> list[Effect]:
+        """Handle an open link to *peer*; both ends compare what they announced. *has_flush*: the peer returns an
+        InterestFlush.
+        """
         self.link_status.set_up(peer, True)
+        self.flushes.link_up(peer, has_flush)
         self.timers.cancel(("lease", peer))
         self.timers.cancel(("dead", peer))
         sends = self.gossip.link_up(peer)
@@ -184,7 +192,7 @@ class FederationRouter:
         self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
         self.timers.set(("dead", peer), now + DEAD_AFTER)
         self.gossip.link_down(peer)
-        return self._release(self.region.link_down(peer), now)
+        return [*self._release(self.region.link_down(peer), now), *self.flushes.link_down(peer)]
 
     def end_window(self, queues: Mapping[str, QueueSample]) -> None:
         """End a window; *queues* are samples of the links that sent or queued anything."""
@@ -204,6 +212,14 @@ class FederationRouter:
     def unsubscribed(self, number: int, now: Instant) -> list[Effect]:
         """Withdraw a subscription; an unknown number is ignored."""
         return self._propagate(self.gossip.announce(self.interests.unsubscribed(number)), now)
+
+    def flush_interests(self, now: Instant) -> tuple[int, list[Effect]]:
+        """Ask the other gateways whether they know all interests that were announced so far. Returns the number of the
+        question, and what to do; an `EndFlush` follows.
+        """
+        begun = self.flushes.begin(now, self._options.suback_wait_ms * MILLISECOND)
+        self._set_timers(now)
+        return begun
 
     def advertise(self, client: str, topic: str, now: Instant) -> list[Effect]:
         """Advertise that *client* has events under *topic*."""
@@ -340,7 +356,11 @@ class FederationRouter:
                 return [*confirmation, *self._release(ready, now)]
             case ClusterBitsAck(_, number):
                 self.region.secondary.confirm(peer, number)
-                return []
+                return self.flushes.confirmed(peer, number)
+            case InterestFlush():
+                return self.flushes.receive(peer, message)
+            case InterestFlushed():
+                return self.flushes.receive_return(peer, message)
             case Digest():
                 difference = differ(message, self.region.secondary.of(peer))
                 return [] if difference is None else [*self.gossip.send(peer, difference)]
@@ -381,6 +401,8 @@ class FederationRouter:
                     effects += [DeliverEvent(*each) for each in self.reorder_buffer.release(now)]
                 case "answers":
                     effects += self._release(self.region.pending.overdue(now), now)
+                case "flush":
+                    effects += self.flushes.overdue(now)
                 case "compare":
                     effects += self._propagate(self.gossip.compare(), now)
                     effects += self.region.compare(self.interests.epoch)
@@ -475,6 +497,7 @@ class FederationRouter:
         self.timers.move("bits", region.secondary.next_due)
         self.timers.move("answers", region.pending.next_due)
         self.timers.move("sort", self.reorder_buffer.next_due)
+        self.timers.move("flush", self.flushes.next_due)
         self.timers.move("retry", self.timers.deadline_of("retry", now + RETRY) if region.is_unconfirmed else None)
         pause = self.gossip.take_compare_delay()
         if pause is not None:

@@ -126,6 +126,30 @@ class ClusterBitsAck:
     number: int
 
 
+# -- both: when interests are known -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InterestFlush:
+    """Asks a neighbour to return it when the gateways behind it know what was announced before, and the hosts to which
+    they have sent ClusterBits.
+    """
+
+    request: int
+    """32 bits, `header.hosted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterestFlushed:
+    """Returns an InterestFlush."""
+
+    request: int
+
+
+FLUSH_MESSAGES: Final = (InterestFlush, InterestFlushed)
+"""Messages that only peers with the capability "flush" decode."""
+
+
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
@@ -350,5 +374,7 @@ Message: TypeAlias = (
     | Backpressure
     | StatusQuery
     | StatusReply
+    | InterestFlush
+    | InterestFlushed
 )
 """Any message between gateways."""

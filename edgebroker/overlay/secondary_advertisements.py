@@ -11,7 +11,7 @@ at most one that needs widening in a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -97,6 +97,10 @@ class SecondaryAdvertisements:
     def unconfirmed(self, host: str) -> tuple[ClusterBits, ...]:
         """Return the answers that *host* has not confirmed."""
         return tuple(self._unconfirmed.get(host, ()))
+
+    def last_unconfirmed(self) -> Iterator[tuple[str, int]]:
+        """Iterate over the hosts that have not confirmed all answers, each with the number of the last one."""
+        return ((host, answers[-1].number) for host, answers in self._unconfirmed.items())
 
     @property
     def next_due(self) -> Instant | None:

@@ -53,6 +53,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    InterestFlush,
+    InterestFlushed,
     LinkStateUpdate,
     Message,
     Relay,
@@ -156,6 +158,8 @@ MESSAGES: dict[str, Message] = {
     "crowded": Backpressure(3, 1 << 33, 4, (INTEREST, PLAIN)),
     "status-query": StatusQuery(3 << 22 | 6),
     "status-reply": StatusReply(3 << 22 | 6, 4, b'{"links": []}'),
+    "interest-flush": InterestFlush(3 << 22 | 7),
+    "interest-flushed": InterestFlushed(3 << 22 | 7),
     "event-alone": READING,
 }
 WORDS: dict[str, tuple[SignalCode, list[Any]]] = {

@@ -25,6 +25,8 @@ class LinkUp:
 
     peer: str
     goes_on: bool
+    has_flush: bool = True
+    """Whether the peer returns an InterestFlush."""
 
 
 @dataclass(frozen=True, slots=True)

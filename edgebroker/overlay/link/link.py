@@ -172,7 +172,8 @@ DEFLATE_CAPABILITY: Final = "deflate"
 SERIES_CAPABILITY: Final = "series"
 BACKPRESSURE_CAPABILITY: Final = "crowded"
 OPERATOR_CAPABILITY: Final = "operator"
-CAPABILITIES: Final = (BACKPRESSURE_CAPABILITY, OPERATOR_CAPABILITY, SERIES_CAPABILITY)
+FLUSH_CAPABILITY: Final = "flush"
+CAPABILITIES: Final = (BACKPRESSURE_CAPABILITY, FLUSH_CAPABILITY, OPERATOR_CAPABILITY, SERIES_CAPABILITY)
 STOPPING: Final = "the gateway stops"
 
 
@@ -475,11 +476,12 @@ class Link:
             SERIES_CAPABILITY in hello.capabilities,
             BACKPRESSURE_CAPABILITY in hello.capabilities,
             OPERATOR_CAPABILITY in hello.capabilities,
+            FLUSH_CAPABILITY in hello.capabilities,
         )
         self._progress = AckProgress()
         self.outbox.opened(upto, goes_on)
         self.heartbeat = LinkHeartbeat(self.options.heartbeat, now, leads, self.options.patience)
-        self._events.append(LinkUp(self.peer, goes_on))
+        self._events.append(LinkUp(self.peer, goes_on, FLUSH_CAPABILITY in hello.capabilities))
         self._ping(now)
 
     def _received(self, hello: Hello) -> tuple[dict[TrafficClass, int], bool]:

@@ -13,7 +13,15 @@ from edgebroker.overlay.link.codec.events import FlowWriter
 from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, FrameWriter, SignalCode, signal_item
 from edgebroker.overlay.link.codec.messages import alone, body
 from edgebroker.overlay.link.outbox import LinkOutbox
-from edgebroker.overlay.messages import OPERATOR_MESSAGES, Backpressure, EventSeries, Forward, Message, Relay
+from edgebroker.overlay.messages import (
+    FLUSH_MESSAGES,
+    OPERATOR_MESSAGES,
+    Backpressure,
+    EventSeries,
+    Forward,
+    Message,
+    Relay,
+)
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
 FRAME_BYTES: Final = 15 * KIB
@@ -26,15 +34,25 @@ class LinkSender:
     """The sending side of one connection, with the flows, numbers and parts that the peer knows."""
 
     def __init__(
-        self, deflates: bool, has_series: bool = False, has_backpressure: bool = False, has_operator: bool = False
+        self,
+        deflates: bool,
+        has_series: bool = False,
+        has_backpressure: bool = False,
+        has_operator: bool = False,
+        has_flush: bool = False,
     ) -> None:
         """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
-        Backpressure messages, *has_operator*: those for operators; otherwise they are left out.
+        Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests; otherwise they
+        are left out.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
         self._has_series = has_series
-        self._left_out = (*(() if has_backpressure else (Backpressure,)), *(() if has_operator else OPERATOR_MESSAGES))
+        self._left_out = (
+            *(() if has_backpressure else (Backpressure,)),
+            *(() if has_operator else OPERATOR_MESSAGES),
+            *(() if has_flush else FLUSH_MESSAGES),
+        )
         self._fair_queue = FairQueue()
         self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
         # Class -> message, its encoding, bytes already sent.

@@ -20,6 +20,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    InterestFlush,
+    InterestFlushed,
     LinkStateUpdate,
     Message,
     Relay,
@@ -151,6 +153,8 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
     StatusReply: lambda chance: StatusReply(
         some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(300))
     ),
+    InterestFlush: lambda chance: InterestFlush(some_number(chance, 32)),
+    InterestFlushed: lambda chance: InterestFlushed(some_number(chance, 32)),
     Relay: lambda chance: Relay(
         chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)
     ),

@@ -35,6 +35,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    InterestFlush,
+    InterestFlushed,
     LinkStateUpdate,
     Message,
     Relay,
@@ -375,6 +377,8 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     Backpressure: (_U16, _U64, _U16, _INTERESTS),
     StatusQuery: (_U32,),
     StatusReply: (_U32, _U16, octets(STATUS_REPORT_BYTES_MAX)),
+    InterestFlush: (_U32,),
+    InterestFlushed: (_U32,),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
