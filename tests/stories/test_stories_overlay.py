@@ -239,7 +239,7 @@ def test_what_is_retained_from_the_end_of_time_can_be_replaced() -> None:
     cem > CONNECT                      cem < CONNACK
     cem > PUBLISH t retain=1 "next"
     eva > CONNECT                      eva < CONNACK
-    eva > SUBSCRIBE t                  eva < SUBACK granted=0    eva < PUBLISH t retain=1 "next"
+    eva > SUBSCRIBE t                  eva < PUBLISH t retain=1 "next"    eva < SUBACK granted=0
     """)
 
 
@@ -258,8 +258,9 @@ def test_an_old_copy_does_not_follow_a_newer_original() -> None:
     bob > CONNECT                    bob < CONNACK
     bob > PUBLISH t retain=1 "new"
     bea > CONNECT                    bea < CONNACK
-    bea > SUBSCRIBE #                bea < SUBACK granted=0
-                                     bea < PUBLISH t retain=1 "new"    bea < PUBLISH u retain=1 "other"
+    bea > SUBSCRIBE #
+                                     bea < PUBLISH t retain=1 "new"    bea < SUBACK granted=0
+                                     bea < PUBLISH u retain=1 "other"
     """)
 
 
@@ -277,7 +278,7 @@ def test_the_copy_of_a_retained_message_serves_while_its_gateway_is_away() -> No
     sites.play("""
     wait 1s
     cem > CONNECT         cem < CONNACK
-    cem > SUBSCRIBE t     cem < SUBACK granted=0    cem < PUBLISH t retain=1 "kept"
+    cem > SUBSCRIBE t     cem < PUBLISH t retain=1 "kept"    cem < SUBACK granted=0
     """)
 
 

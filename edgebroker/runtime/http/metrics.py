@@ -375,6 +375,9 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     late = view.peer_manager.overlay.peers.retained_queries.late
     page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", late)
+    page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
+    for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
+        page.sample("_total", count, outcome=outcome)
     for key, name, meaning in LINK_TIMES:
         page.family(name, "gauge", meaning, "seconds")
         for row in rows:

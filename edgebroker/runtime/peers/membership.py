@@ -140,6 +140,7 @@ def _options(settings: Settings) -> FederationOptions:
         is_dynamic=overlay.routing == DYNAMIC,
         lease_s=lease_s,
         idle_advertisements_max=overlay.idle_advertisements_max,
+        suback_wait_ms=overlay.suback_wait_ms,
         outbox=outbox,
         outboxes=outboxes,
     )

@@ -445,6 +445,7 @@ class OverlaySettings:
     routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
     lease_s: int | None = key(None, Integer(60, 365 * 24 * 3_600))
     idle_advertisements_max: int = key(limits.IDLE_ADVERTISEMENTS_MAX, Integer(0, 100_000))
+    suback_wait_ms: int = key(1_000, Integer(0, 60_000))
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
     outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
@@ -470,6 +471,7 @@ class OverlaySettings:
                 "routing",
                 "lease_s",
                 "idle_advertisements_max",
+                "suback_wait_ms",
                 *OUTBOX_KEYS,
                 *PEER_TLS_KEYS,
             )

@@ -29,6 +29,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.federation.backpressure import CongestionSampler, PeerBackpressure
 from edgebridge.frontend.federation.convert import encode_other_properties, to_publication
 from edgebridge.frontend.federation.fast_path import FederationFastPath
+from edgebridge.frontend.federation.held_subacks import HeldSubacks
 from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
@@ -41,6 +42,7 @@ from edgebroker.federation.effects import (
     DeliverEvent,
     DeliverRetained,
     Effect,
+    EndFlush,
     EndLease,
     HoldEvent,
     LookUpRetained,
@@ -159,6 +161,7 @@ class FederationMember:
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
+        self.held_subacks = HeldSubacks(session_journal, ways.suback_wait_ms > 0)
         self.inbox = PeerInbox(session_journal, self._receive, host)
         self.reorder_store = ReorderStore(session_journal, stored.held)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
@@ -195,6 +198,7 @@ class FederationMember:
 
     def drain(self, now: Instant) -> None:
         """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""
+        self.held_subacks.release_all()
         self._perform_atomically(self.peers.release_held(now), now)
 
     def close_books(self, now: Instant) -> None:
@@ -284,6 +288,10 @@ class FederationMember:
     def turn(self, now: Instant, flush: Callable[[LinkConnection], None]) -> None:
         """Handle the events of the links, and let *flush* write the output of each connection."""
         self._now = now
+        if self.held_subacks.needs_flush:  # one flush for all SUBSCRIBE packets of the turn
+            request, effects = self.peers.flush_interests(now)
+            self.held_subacks.flush_begun(request)
+            self.perform(effects, now)
         due = self.links.next_turn(now)
         while due <= now or self._has_output() or self._has_backpressure():  # most turns are those of clients
             for link in self.links.with_events():
@@ -400,7 +408,9 @@ class FederationMember:
     ) -> None:
         """A subscription holds."""
         self._invalidate_routes()
-        self.perform(self.peers.subscribed(number, topic_filter, predicates, now), now)
+        effects = self.peers.subscribed(number, topic_filter, predicates, now)
+        self.held_subacks.changes += any(isinstance(effect, SendMessage) for effect in effects)
+        self.perform(effects, now)
 
     def unsubscribed(self, number: int, now: Instant) -> None:
         """It ended."""
@@ -461,12 +471,12 @@ class FederationMember:
                 self.inbox.receive(link, messages, now)
             case DialRequest(peer):
                 self._dials.append(peer)
-            case LinkUp(peer):
+            case LinkUp(peer, _, has_flush):
                 self._invalidate_routes()
                 self.link_events.append(event)
                 if not any(other.connection for other in self.links if other is not link):
                     self.network_seen(now)  # it was cut off from all of them
-                self.perform(self.peers.link_up(peer, now), now)
+                self.perform(self.peers.link_up(peer, now, has_flush), now)
             case LinkDown(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
@@ -544,6 +554,8 @@ class FederationMember:
                     self.status_requests.append(request)
                 case ReceiveStatus(reply):
                     self.status_replies.append(reply)
+                case EndFlush(request, is_complete):
+                    self.held_subacks.flush_ended(request, is_complete)
                 case DeliverRetained(number, forward):
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
         self.reorder_store.forwarded_early += is_held and bool(events)

@@ -54,6 +54,7 @@ def join(
     )
     frontend.federation = frontend.publish_handler.admission.federation = overlay
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
+    frontend.subscribe_handler.held_subacks = overlay.held_subacks
     node.subscription_listener = overlay
     serial = ForwardingCache(overlay.peers, ways.is_dynamic)
     overlay.fast_path = frontend.input.federation_path = FederationFastPath(

@@ -31,7 +31,7 @@ from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.errors import PacketTooLarge, ProtocolViolation
 from edgebridge.wire.packets import SubAck, Subscribe, SubscriptionOption, UnsubAck, Unsubscribe
 from edgebridge.wire.properties import Properties, Property, subscription_identifiers, user_properties
-from edgebridge.wire.reasons import ReasonCode
+from edgebridge.wire.reasons import FAILURE, ReasonCode
 from edgebroker.errors import EdgebrokerError, FilterInvalid, FilterTooComplex, TopicInvalid
 from edgebroker.instants import Instant
 from edgebroker.node.events import SubscribeRequest, UnsubscribeRequest
@@ -41,6 +41,7 @@ from edgebroker.topics import check_levels
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
+    from edgebridge.frontend.federation.held_subacks import HeldSubacks
 
 REASON_STRING_MAX: Final = 1_024  # characters; enough for the longest refusal of a filter with what is wrong in it
 ENTRY_BYTES: Final = 256  # what an entry of a packet takes until all are done, with its answer
@@ -103,6 +104,8 @@ class SubscribeHandler:
         self._shared_subscriptions = sharing
         self.replay = replaying
         self.federation: FederationMember | None = None
+        self.held_subacks: HeldSubacks | None = None
+        """The SUBACKs that wait for other gateways; None: there are none to wait for."""
         self.filter_quota = filters
         self.refused: Counter[str] = Counter()
         """Entries of SUBSCRIBE that were not granted, by cause."""
@@ -127,6 +130,7 @@ class SubscribeHandler:
         # The same filter again in one packet: what the first is owed, the last gets [5: MQTT-3.8.4-5].
         recalls: dict[str, tuple[Subscription, SubscriptionRequest]] = {}
         skips_own: dict[str, bool] = {}
+        changes = 0 if self.held_subacks is None else self.held_subacks.changes
         yield 0
         now = yield READ_WORK * len(subscribe.subscriptions)
         work = 0
@@ -166,8 +170,11 @@ class SubscribeHandler:
             explained = encode_packet(SubAck(subscribe.packet_id, reasons, properties), connection.dialect)
             if connection.fits(explained):  # [MQTT-3.9.2-1]
                 suback = explained
-        self._journal.add_barrier(connection, awaited)
-        connection.send(suback)
+        if self.held_subacks is not None and min(reasons) < FAILURE and self.held_subacks.must_hold(changes):
+            self.held_subacks.hold(connection, suback, awaited)
+        else:
+            self._journal.add_barrier(connection, awaited)
+            connection.send(suback)
         now = yield work
         for text, (subscription, request) in recalls.items():
             looked = self.replay.examined
