@@ -23,7 +23,9 @@ def command() -> None:
 
 
 @command.command(
-    "list", short_help="Show what waits for a peer, and what may.", epilog=examples("edgebroker outbox list gw-yard")
+    "list",
+    short_help="Show how much waits for a peer, and what is sent first.",
+    epilog=examples("edgebroker outbox list gw-yard"),
 )
 @click.argument("peer")
 @click.option("--limit", type=click.IntRange(0, 1_000), default=LIMIT, show_default=True, help="Messages in the list.")
