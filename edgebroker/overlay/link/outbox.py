@@ -142,6 +142,7 @@ class LinkOutbox:
         # Events of other gateways were acknowledged to their publishers. So with a disk they are accepted as long as
         # the journal takes them: backpressure has told all gateways to send no more.
         self._used_max = inf if storage is not None and bounds.policy is OutboxFull.REFUSE else 1
+        self._memory_max = bounds.memory_bytes
         self._storage = storage
         self._alone = AloneWriter()
         self._backlog_flows = BacklogFlows()
@@ -281,12 +282,20 @@ class LinkOutbox:
 
     def _used(self, more: int) -> float:
         """Return the share of the outbox that is used with one more event of *more* bytes; 0 for the size of 0."""
-        messages, size, memory = self.use
-        return max(
-            (messages + (more > 0)) / self._messages_max,
-            (size + more) / self.bytes_max,
-            (memory + more) / self._bounds.memory_bytes,
-        )
+        messages = 1 if more else 0  # not by `use` and `max`: this runs twice for every event
+        size = more
+        for queue in self._events:
+            messages += len(queue.waiting) + len(queue.unacked)
+            size += queue.bytes
+        backlog = self.backlog
+        if backlog.pages:
+            messages += backlog.paged + len(backlog.tail)
+        used = messages / self._messages_max
+        share = size / self.bytes_max
+        if share > used:
+            used = share
+        share = (size - backlog.disk_bytes) / self._memory_max
+        return share if share > used else used
 
     @property
     def use(self) -> tuple[int, int, int]:
