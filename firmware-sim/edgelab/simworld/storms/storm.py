@@ -167,6 +167,8 @@ def _settle(world: StormWorld) -> None:
         world.add_last_comers(homes[-LATECOMERS:])
         world.run_for(RECALLED)
         is_resting = world.run_until(REST_MAX, is_at_rest, SECOND)
+    if is_resting and world.is_connected:
+        world.ask(homes[0])
     world.forget_clearings()
     if not is_resting:
         unsettled = [one.name for one in world.devices.values() if not one.is_settled]

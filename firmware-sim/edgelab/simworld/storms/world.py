@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from edgebridge.frontend.admin import RetainedClearError, clear_retained
 from edgebridge.frontend.options import FrontendOptions
+from edgebridge.wire.dialect import V5
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.reasons import FAILURE
 from edgebroker.federation.options import FederationOptions, OutboxOptions
@@ -23,9 +24,10 @@ from edgebroker.storage.journal.recovery import RecoveryPass, recover
 from edgebroker.storage.journal.segment_scan import SegmentScan
 from edgelab.simworld.broker import ClientLine
 from edgelab.simworld.client import PACKET_BYTES_MAX
+from edgelab.simworld.conditions import FAIR
 from edgelab.simworld.disk import Disk
 from edgelab.simworld.gateways import SimulatedGateway, SimulatedGateways
-from edgelab.simworld.participant import PublishedMessage
+from edgelab.simworld.participant import Participant, PublishedMessage
 from edgelab.simworld.roads import Road, RoadConditions
 from edgelab.simworld.simulation import Action, Simulation
 from edgelab.simworld.store import OPTIONS, SimulatedStore
@@ -100,6 +102,8 @@ HELD_BYTES_MAX: Final = TERMS.out_bytes_max + TERMS.inflight_max * PACKET_BYTES
 SLOW_SYNC: Final = (20 * MILLISECOND, 400 * MILLISECOND)
 PLACES: Final = 5
 APART: Final = 0.618
+ASK_DELAYS: Final = (MILLISECOND, 20 * MILLISECOND, 80 * MILLISECOND)
+"""Those of links inside a site, of uplinks over fibre and over a mobile network."""
 UNTOLD: Final = "untold"
 """The disturbance of a gateway that lost its power, until its peers must have detected it."""
 FOUND_OUT: Final[Duration] = 14 * SECOND
@@ -377,6 +381,37 @@ class StormWorld:
     def add_last_comers(self, gateways: Iterable[str]) -> None:
         """As `add_latecomers`, after `clear_elsewhere`."""
         self.last_comers += [self._latecomer("last", name) for name in gateways]
+
+    def ask(self, home: str) -> None:
+        """Let a client of the gateway *home* subscribe. As soon as it has SUBACK, a client of each other gateway
+        publishes what it wants, under a topic prefix that was in use before: P2, unless SUBACK waited in vain. Links
+        have different delays.
+        """
+        for road in self.gateways.roads.values():
+            delay = self.simulation.random.choice(ASK_DELAYS)
+            road.conditions = RoadConditions((delay, delay))
+        asker = Participant(f"asker-{home}", self.gateways[home], V5, False, 20, FAIR)
+        others = [one for one in self.gateways if one.name != home]
+        answerers = [Participant(f"answerer-{one.name}", one, V5, False, 20, FAIR) for one in others]
+        for each in (asker, *answerers):
+            each.connect()
+        self.run_for(SECOND)
+        for answerer in answerers:
+            answerer.publish("answers/to/nobody", b"", 0)
+        self.run_for(2 * SECOND)
+        in_vain = self.gateways[home].overlay.held_subacks.outcomes["timed_out"]
+        asker.subscribe("answers/to/asker", 0)
+        if not self.run_until(2 * SECOND, lambda: bool(asker.subscribed), MILLISECOND):
+            self.broken.append(("P2", f"{asker.name} has no SUBACK after two seconds"))
+        for answerer in answerers:
+            answerer.publish("answers/to/asker", answerer.name.encode(), 0)
+        self.run_for(2 * SECOND)
+        for device in self.devices.values():  # one that wants everything
+            device.received = [each for each in device.received if each.topic != "answers/to/asker"]
+        answers = {received.payload.decode() for received in asker.received}
+        missing = [answerer.name for answerer in answerers if answerer.name not in answers]
+        if missing and self.is_connected and self.gateways[home].overlay.held_subacks.outcomes["timed_out"] == in_vain:
+            self.broken.append(("P2", f"{asker.name} has SUBACK, and gets nothing from {', '.join(missing)}"))
 
     def _latecomer(self, kind: str, gateway: str) -> StormParticipant:
         device = StormDevice(
