@@ -101,7 +101,9 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
         writer.publish("t", json.dumps({"temp": number}).encode())
     assert [json.loads(next_of(reader, "t").payload)["temp"] for _ in range(31, 36)] == [31, 32, 33, 34, 35]
 
-    (link,) = json.loads(command_line("links", "--http", http, "--json")[1])["links"]
+    report = json.loads(command_line("links", "--http", http, "--json")[1])
+    assert report["subacks_held"].keys() == {"confirmed", "timed_out", "no_room"}
+    (link,) = report["links"]
     routes = link["routes"]
     assert (routes["interests"], routes["publishers"]) == (None, 2), "meet and t"
     assert "peers     1 of 1 connected; " in command_line("status", "--http", http)[1]
@@ -127,6 +129,7 @@ def test_content_filters_retained_messages_and_wills_reach_the_other_site(start_
     assert "gw-there  down" in asked[1]
     metrics = urlopen(f"http://{http}/metrics", timeout=PATIENCE_S).read().decode()
     assert 'edgebroker_link_up{peer="gw-there"} 0' in metrics
+    assert 'edgebroker_subacks_held_total{outcome="timed_out"} 0' in metrics
     health = json.load(urlopen(f"http://{http}/health", timeout=PATIENCE_S))
     assert health["checks"]["links"] == {"ok": True, "down": ["gw-there"]}
     here.stop()
