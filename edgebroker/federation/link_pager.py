@@ -218,6 +218,10 @@ class LinkPager:
 
     def discard(self, link: Link, cause: Cause) -> int:
         """Drop all events that wait for *link*, which has no connection, because of *cause*. Returns their number."""
+        return self.drop_pages(link, cause) + link.outbox.discard(cause)
+
+    def drop_pages(self, link: Link, cause: Cause) -> int:
+        """Drop the events for *link* that are on the disk alone, because of *cause*. Returns their number."""
         outbox, count = link.outbox, 0
         while outbox.backlog.pages:
             page = outbox.backlog.pages[0]
@@ -231,4 +235,4 @@ class LinkPager:
             assert self._journal is not None
             self._journal.pages.remove(page.number, page.file_bytes, lsn)
         self._update()
-        return count + outbox.discard(cause)
+        return count

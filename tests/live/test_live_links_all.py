@@ -11,34 +11,10 @@ from typing import Any
 
 import pytest
 
+from ..support.topologies import ROW_OF_THREE
 from .conftest import Gateway, command_line
 
 pytestmark = pytest.mark.live
-
-ROW = """
-[federation]
-name = "plant"
-[factor]
-tree = "a-b-c"
-[[site]]
-name = "hall"
-[[gateway]]
-name = "gw-a"
-site = "hall"
-positions = ["a"]
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-b"
-site = "hall"
-positions = ["b"]
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-c"
-site = "hall"
-positions = ["c"]
-address = "127.0.0.1:{}"
-"""
-"""Three gateways in a row: gw-a and gw-c have no link with each other."""
 
 
 @pytest.fixture
@@ -48,7 +24,7 @@ def topology(tmp_path: Path) -> Path:
         for one in taken:
             one.bind(("127.0.0.1", 0))
         path = tmp_path / "row.toml"
-        path.write_text(ROW.format(*(one.getsockname()[1] for one in taken)))
+        path.write_text(ROW_OF_THREE.format(*(one.getsockname()[1] for one in taken)))
     return path
 
 

@@ -17,34 +17,11 @@ import pytest
 
 from edgebroker.runtime.topology_signature import PUBLIC, public_key, sign_topology
 
+from ..support.topologies import ROW_OF_THREE
 from .conftest import PATIENCE_S, Gateway, command_line
 
 pytestmark = pytest.mark.live
 
-ROW = """
-[federation]
-name = "plant"
-[factor]
-tree = "a-b-c"
-[[site]]
-name = "hall"
-[[gateway]]
-name = "gw-a"
-site = "hall"
-positions = ["a"]
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-b"
-site = "hall"
-positions = ["b"]
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-c"
-site = "hall"
-positions = ["c"]
-address = "127.0.0.1:{}"
-"""
-"""Three gateways in a row."""
 YARD = """
 [[site]]
 name = "yard"
@@ -65,7 +42,7 @@ class Plant:
             for one in taken:
                 one.bind(("127.0.0.1", 0))
             ports = [one.getsockname()[1] for one in taken]
-        self.old = ROW.format(*ports[:3])
+        self.old = ROW_OF_THREE.format(*ports[:3])
         self.new = self.old + YARD.format(ports[3])
         self._folder, self._start = folder, start
         self._http: dict[str, str] = {}
@@ -146,6 +123,8 @@ def test_a_gateway_that_dials_hands_its_newer_topology_on(
         one = plant.start(newer, sign_topology(plant.new, KEY, 1_800_000_060))
         other = plant.start(older, sign_topology(plant.old, KEY, 1_800_000_000))
         plant.await_link(older, newer)
+        expected = {"gw-a": {"gw-b", "gw-yard"}, "gw-b": {"gw-a", "gw-c", "gw-yard"}}
+        assert plant.links(older).keys() == expected[older]
         one.stop()
         other.stop()
 

@@ -30,24 +30,8 @@ from edgelab.simworld.participant import Participant
 from edgelab.simworld.simulation import Simulation
 from tests.support.gateway_in_process import come, say
 
-ONE_SITE = """
-[federation]
-name = "plant"
-[factor]
-tree = "a-b"
-[[site]]
-name = "here"
-[[gateway]]
-name = "gw-here"
-site = "here"
-positions = ["a"]
-address = "127.0.0.1:{}"
-[[gateway]]
-name = "gw-there"
-site = "here"
-positions = ["b"]
-address = "127.0.0.1:{}"
-"""
+from ..support.topologies import ONE_SITE
+
 SITE = ("a.0", "b.0", "c.0")
 EVERYWHERE = (*SITE, "a.1", "b.1")
 

@@ -17,8 +17,6 @@ from edgebridge.session.session import Session
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
 from edgebroker.limits import MIB
-from edgebroker.log_schema import Cause
-from edgebroker.overlay.link.link import Link
 from edgebroker.runtime.journal.files import FOLDER_GONE
 from edgebroker.runtime.journal.store import Store
 from edgebroker.runtime.listeners.listeners import Listeners
@@ -152,8 +150,6 @@ def _links(view: GatewayView) -> Iterator[HealthCheck]:
         yield HealthCheck("outboxes", "; ".join(risks), {"risks": risks})
 
 
-LOST_CAUSES: Final = (Cause.QUEUE_FULL, Cause.DAMAGED, Cause.LEASE_ENDED)
-"""Causes of drops in outboxes that no operator asked for, and that concern acknowledged messages."""
 SESSIONS_SHARE_MAX: Final = 0.8
 """Of `quota.sessions_max`: beyond it anonymous sessions will soon end for newcomers, or newcomers be refused."""
 
@@ -212,14 +208,6 @@ def _first_of(names: list[str]) -> str:
     return ", ".join(names[:NAMED_QUEUES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _outbox_warnings(link: Link) -> Iterator[str]:
-    """Warns that what waited for a peer was dropped, and no operator asked for that."""
-    lost = {cause.name.lower(): count for cause, count in link.outbox.dropped.items() if cause in LOST_CAUSES}
-    if lost:
-        counts = ", ".join(f"{count:,} {cause}" for cause, count in lost.items())
-        yield f"links: acknowledged messages for {link.peer} were dropped since the start: {counts}"
-
-
 def _warnings(view: GatewayView) -> Iterator[str]:
     yield from _memory_warnings(view)
     yield from _queue_warnings(view)
@@ -233,7 +221,6 @@ def _warnings(view: GatewayView) -> Iterator[str]:
         now = clock()
         links = view.peer_manager.overlay.links
         yield from (f"links: {link.boots.twin}" for link in links if link.boots.has_twin(now))
-        yield from (warning for link in links for warning in _outbox_warnings(link))
         yield from view.peer_manager.watch.warnings(now)
     bridge_manager = view.bridge_manager()
     if bridge_manager is not None:

@@ -18,6 +18,8 @@ CLOCK_OFFSET_MAX: Final[Duration] = MINUTE
 """Message expiry and the order of retained messages go by the clocks of gateways: a minute off is no drift."""
 RECENT: Final[Duration] = 15 * MINUTE
 """For so long dropped messages are a reason not to be healthy."""
+LOST_CAUSES: Final = (Cause.QUEUE_FULL, Cause.DAMAGED, Cause.LEASE_ENDED)
+"""Causes of drops in outboxes that no operator asked for, and that concern acknowledged messages."""
 LEASE_WARNING_SHARE: Final = 4
 """In the last quarter of the lease of a peer that is not reached somebody has to do something."""
 
@@ -97,6 +99,11 @@ class LinkWatch:
     def warnings(self, now: Instant) -> list[str]:
         """Return what needs an operator and endangers nothing that was acknowledged."""
         lines = []
+        for link in self._links:
+            lost = {cause.name.lower(): count for cause, count in link.outbox.dropped.items() if cause in LOST_CAUSES}
+            if lost:
+                counts = ", ".join(f"{count:,} {cause}" for cause, count in lost.items())
+                lines.append(f"links: acknowledged messages for {link.peer} were dropped since the start: {counts}")
         for peer in self._down_since:
             left = self._lease_left(peer, now)
             if left is not None and left <= 0:

@@ -229,6 +229,7 @@ class FederationMember:
         behind = [peer for peer in gateway.neighbours if peer not in before.neighbours]
         clusters = [cluster for cluster, region in before.across.items() if link.peer in region.values()]
         self._journal.begin_transaction()
+        self.pager.drop_pages(link, Cause.SESSION_ENDED)
         for queue in outbox.queues.values():
             for message in [entry.message for entry in queue.in_memory()]:
                 if isinstance(message, Relay):  # it only passed through
@@ -245,11 +246,6 @@ class FederationMember:
                         self.peer_copies.resume_copy(send.peer, forward, now)
                 cause = Cause.HANDED_OVER if sends else Cause.SESSION_ENDED
                 self.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
-        for page in [page for page in outbox.backlog.pages if page.entries is None]:
-            lsn = outbox.drop_page(page, [], Cause.SESSION_ENDED)
-            if self._journal.storage is not None:
-                self._journal.storage.pages.remove(page.number, page.file_bytes, lsn)
-            self.peer_copies.page_lost(link.peer, page.number, page.count, Cause.SESSION_ENDED)
         self._journal.commit_transaction(now)
 
     # -- connections ----------------------------------------------------------------------------------------------
