@@ -43,6 +43,7 @@ COVERING_BYTES = 4_096  # of such an answer, unless the topology says otherwise:
 COVERING_BYTES_MAX = 8 * KIB  # the same at most: so many interests are 8,192 values of 16,384 in a message
 BACKPRESSURE_INTERESTS_MAX = 256  # of a neighbour whose outbox is nearly full, flooded: 10 KB, 5 s at 2,000 B/s
 HELD_EVENTS_MAX = 1_000  # in the reorder buffer, of all publishers; more are delivered in order of arrival
+HELD_EVENT_BYTES_MAX = 4 * MIB  # the payloads of these events: two seconds of a link of 16 Mbit/s
 RETAINED_QUERIES_MAX = 1_024  # open queries for retained messages that pass through a gateway; 200 bytes each
 RETAINED_REPLY_TOPICS_MAX = 16_384  # newest reply per topic of local queries, so that no older one follows; 3 MB
 WAITING_BYTES_MAX = 4 << 20  # of all events that wait for answers of clusters; beyond it events are sent at once

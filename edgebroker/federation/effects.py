@@ -29,8 +29,6 @@ class DeliverEvent:
     forward: Forward
     is_entry: bool
     """Whether it entered the cluster here. If it is to be retained, this gateway keeps it for the whole cluster."""
-    is_late: bool
-    """Whether a later event of its publisher was delivered before."""
     was_held: bool = False
     """Whether it was held in the reorder buffer, since a `HoldEvent`."""
 
@@ -44,8 +42,8 @@ class HoldEvent:
     """
 
     forward: Forward
-    is_entry: bool | None
-    """As in `DeliverEvent`; None: a local client published it."""
+    arrival: str | None
+    """The neighbour from which it came; empty if it entered the cluster here; None: a local client published it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.interest_gossip import InterestGossip
+from edgebroker.federation.options import FederationOptions
 from edgebroker.filters.attributes import Extractor, UnreadableCounts
-from edgebroker.header import EventHeader
+from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.advertisements import Advertisement
 from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.duplicate_filter import DuplicateFilter
-from edgebroker.overlay.messages import EventSeries, Forward
+from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay
 from edgebroker.overlay.routing import RoutedCopy, RouteSelector, RoutingCase, RoutingDecision, civ_of, clusters_of
+from edgebroker.overlay.sent_events import KEPT, SentEvents
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Attributes
 from edgebroker.publication import Publication
 
+Predecessors: TypeAlias = tuple[tuple[int, int], ...]
+"""As in `Forward.predecessors`."""
 EXTRACTORS_MAX: Final = 1_024
 """Sets of attributes that filters ask for together; the cache is cleared when it is full."""
 
@@ -29,7 +33,7 @@ class Forwarder:
     """Forwards the events of one gateway."""
 
     def __init__(
-        self, topology: Topology, name: str, gossip: InterestGossip, status: LinkStatus, is_dynamic: bool
+        self, topology: Topology, name: str, gossip: InterestGossip, status: LinkStatus, options: FederationOptions
     ) -> None:
         gateway = topology.gateway(name)
         self._cluster = gateway.cluster
@@ -47,10 +51,21 @@ class Forwarder:
         home_first = (gateway.home, *(each for each in gateway.positions if each != gateway.home))
         across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
         self._across = {cluster: tuple(dict.fromkeys(peers)) for cluster, peers in across.items()}
-        self._selector = RouteSelector(gateway.neighbours, across, status, is_dynamic)
+        self._selector = RouteSelector(gateway.neighbours, across, status, options.is_dynamic)
         self._sticky: dict[int, str] = {}  # advertisement -> the peer chosen in this window
         self._window = 0
         self._duplicate_filter = DuplicateFilter()
+        self._mates_of_hosts = {
+            one.number: topology.gateway(one.name).across[gateway.cluster][topology.gateway(one.name).home]
+            for one in topology.gateways
+            if one.cluster != gateway.cluster
+        }
+        self._mates = {cluster: peers[0] for cluster, peers in self._across.items()}
+        self._sorts = options.sorts
+        self._sent = SentEvents()
+        self._detoured: dict[int, Instant] = {}  # cluster -> when an event for it last took another path than usual
+        self._relayed_events = SentEvents()  # as `_sent`, by the number of a gateway in this cluster
+        self._relayed_at: dict[str, Instant] = {}  # gateway of this cluster -> when it last got a relay
         self._extractors: dict[frozenset[str], Extractor] = {}
         self.unreadable = UnreadableCounts()
         """The events whose content decides which gateways get them, and could not be read."""
@@ -61,7 +76,7 @@ class Forwarder:
 
     def resume(self, previous: Forwarder) -> None:
         """Take over the duplicate filter and the counters of *previous*."""
-        self._duplicate_filter = previous._duplicate_filter
+        self._duplicate_filter, self._sent = previous._duplicate_filter, previous._sent
         self.cases, self.duplicates, self.unreadable = previous.cases, previous.duplicates, previous.unreadable
 
     @property
@@ -69,44 +84,107 @@ class Forwarder:
         """Whether an event may leave as a relay."""
         return self._relay.is_active or self._link_state.has_lost
 
-    def unconditional_peers(self, topic: str, record: Advertisement) -> tuple[str, ...] | None:
-        """Return the peers that get every event for *topic* that *record* advertises, whatever its content.
+    def unconditional_peers(self, topic: str, record: Advertisement) -> tuple[tuple[str, ...], int] | None:
+        """Return the peers that get every event for *topic* that *record* advertises, whatever its content, over the
+        usual paths, and the other clusters of these peers (CIV).
 
         None: the peers depend on the content, or the event is changed on its way. The result is valid until interests,
         answers of clusters or links change.
         """
         resolution = self._interests.resolution(topic)
         pending = record.pending(self._cluster)
-        if resolution.contents or self._may_relay or (pending and record.wanted):
+        if resolution.contents or self._may_relay or self._relayed_at or (pending and record.wanted):
             return None
         if pending and record.covering:
             pending = record.narrowed(pending, topic, {})
         decision = self._selector.route(self._interests.targets(resolution, {}, None), pending)
-        if any(copy.civ or copy.passes for copy in decision.copies):
-            return None
-        return tuple(copy.peer for copy in decision.copies)
+        peers = tuple(copy.peer for copy in decision.copies)
+        is_plain = not any(copy.civ or copy.passes for copy in decision.copies)
+        is_usual = all(self._mates[each] in peers and each not in self._detoured for each in clusters_of(pending))
+        return (peers, pending) if is_plain and is_usual else None
 
-    def count_published(self, header: EventHeader, count: int) -> None:
-        """Mark *count* events of a local client, from *header* on, as seen; they leave by a cached route."""
-        everywhere = self._own | self._others
+    def count_published(self, header: EventHeader, count: int, civ: int, is_reliable: bool, now: Instant) -> None:
+        """Mark *count* events of a local client, from *header* on, as seen, and as sent to the clusters *civ* over the
+        usual paths. *is_reliable*: they are of QoS 1 or 2.
+        """
+        publisher, first = header.publisher, header.sequence
         if count == 1:
-            self._duplicate_filter.new_clusters(header.publisher, header.sequence, everywhere)
+            self._duplicate_filter.new_clusters(publisher, first, self._own | self._others)
         else:
-            self._duplicate_filter.is_new(header.publisher, header.sequence, count, everywhere)
+            self._duplicate_filter.is_new(publisher, first, count, self._own | self._others)
+        if civ:
+            self._sent.add(publisher, first + count - 1, civ, is_reliable, now)
 
-    def publish(self, forward: Forward, record: Advertisement | None) -> list[SendMessage]:
+    def publish(self, forward: Forward, record: Advertisement | None, now: Instant) -> list[SendMessage]:
         """Mark a local client's event as seen and return its copies. *record* advertises it; None: no cluster has been
         asked.
         """
-        self.count_published(forward.header, 1)
-        return self.copies_of(forward, record)
+        header = forward.header
+        self._duplicate_filter.new_clusters(header.publisher, header.sequence, self._own | self._others)
+        sends = self.copies_of(forward, record, now)
+        return self._in_order(forward, sends, now) if self._sorts else sends
 
-    def publish_inside(self, forward: Forward) -> list[SendMessage]:
+    def _in_order(self, forward: Forward, sends: list[SendMessage], now: Instant) -> list[SendMessage]:
+        """Return *sends*, the copies of a local client's event, with its predecessors where a copy for the same cluster
+        took another path a short time ago, or takes one now.
+        """
+        publisher, sequence, is_reliable = forward.header.publisher, forward.header.sequence, forward.qos > 0
+        everywhere = 0
+        for at, send in enumerate(sends):
+            clusters, is_usual = self._clusters_of(send)
+            everywhere |= clusters
+            if not is_usual:
+                self._detoured |= dict.fromkeys(clusters_of(clusters), now)
+            if unsettled := [each for each in clusters_of(clusters) if self._is_sorted(each)]:
+                predecessors = tuple(
+                    (each, self._sent.distance(publisher, sequence, each, is_reliable)) for each in unsettled
+                )
+                sends[at] = replace(send, message=_following(send.message, predecessors))
+        if everywhere:
+            self._sent.add(publisher, sequence, everywhere, is_reliable, now)
+        return sends
+
+    def _is_sorted(self, cluster: int) -> bool:
+        """Return whether copies for *cluster* name their predecessors: since a detour, unless its mate, which would put
+        them in order, acknowledges nothing.
+        """
+        return cluster in self._detoured and not self._status.is_stalled(self._mates[cluster])
+
+    def _clusters_of(self, send: SendMessage) -> tuple[int, bool]:
+        """Return the other clusters that *send* has to reach (CIV), and whether it takes the usual path to them."""
+        message = send.message
+        if isinstance(message, Relay):
+            return 1 << self._link_state.cluster_of(message.destination) & self._others, False
+        assert isinstance(message, Forward)
+        civ, cluster = message.header.civ, self._clusters.get(send.peer)
+        if cluster is None or message.passed:
+            return civ, False
+        return civ | 1 << cluster, not civ and self._mates[cluster] == send.peer
+
+    @property
+    def settle_due(self) -> Instant | None:
+        """When to call `settle`; None if there were no detours."""
+        return min((at + KEPT for at in (*self._detoured.values(), *self._relayed_at.values())), default=None)
+
+    def settle(self, now: Instant) -> None:
+        """Forget the detours of so long ago that all events have arrived that were on the way then."""
+        self._detoured = {cluster: at for cluster, at in self._detoured.items() if now - at < KEPT}
+        self._relayed_at = {gateway: at for gateway, at in self._relayed_at.items() if now - at < KEPT}
+
+    def dropped(self, forward: Forward) -> None:
+        """Handle the loss of a copy that has not left: events that follow need not wait for it."""
+        self._sent.discard(forward.header.publisher, forward.header.sequence)
+
+    def publish_inside(self, forward: Forward, now: Instant) -> list[SendMessage]:
         """Mark an event of this gateway as seen and return its copies, which stay in the cluster."""
-        self.count_published(forward.header, 1)
-        return self._route_all(forward, self._interests.targets(self._interests.resolution(forward.topic), {}, None), 0)
+        header = forward.header
+        self._duplicate_filter.new_clusters(header.publisher, header.sequence, self._own | self._others)
+        targets = self._interests.targets(self._interests.resolution(forward.topic), {}, None)
+        return self._route_all(forward, targets, 0, now)
 
-    def copies_of(self, forward: Forward, record: Advertisement | None, is_known: bool = False) -> list[SendMessage]:
+    def copies_of(
+        self, forward: Forward, record: Advertisement | None, now: Instant, is_known: bool = False
+    ) -> list[SendMessage]:
         """Return the copies of a local client's event. *record*: None if it is not advertised yet. *is_known*: only
         those for clusters that have answered that they want it.
         """
@@ -122,13 +200,13 @@ class Forwarder:
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
-        return self._route_all(forward, targets, pending)
+        return self._route_all(forward, targets, pending, now)
 
-    def receive(self, peer: str, forward: Forward) -> tuple[bool, list[SendMessage]]:
+    def receive(self, peer: str, forward: Forward, now: Instant) -> tuple[bool, list[SendMessage]]:
         """Handle a copy from *peer*; return whether local clients may get it, and the copies that leave."""
         header = forward.header
         if forward.passed:  # another gateway handed its clusters over; the event itself may be a duplicate here
-            return False, self._route_all(forward, (), header.civ & self._others)
+            return False, self._route_all(forward, (), header.civ & self._others, now)
         new = self._duplicate_filter.new_clusters(header.publisher, header.sequence, header.civ | self._own)
         if not new:
             self.duplicates += 1
@@ -139,14 +217,52 @@ class Forwarder:
             resolution = self._interests.resolution(forward.topic)
             attributes = self._counted_attributes(forward, resolution.wanted) if resolution.contents else {}
             targets = self._interests.targets(resolution, attributes, peer)
-        return is_local, self._route_all(forward, targets, new & self._others)
+        return is_local, self._route_all(forward, targets, new & self._others, now)
 
-    def reroute(self, forward: Forward, cluster: int) -> list[SendMessage]:
+    def mate_of(self, forward: Forward) -> str | None:
+        """Return the gateway of this cluster at which the events of the publisher of *forward* enter as a rule, and
+        which puts them in order; None if the publisher is in this cluster.
+        """
+        return self._mates_of_hosts.get(host_of(forward.header.publisher))
+
+    def must_wait(self, forward: Forward, distance: int) -> bool:
+        """Return whether the event that is *distance* before *forward* has not been here."""
+        header = forward.header
+        return distance > 0 and not self._duplicate_filter.has(header.publisher, header.sequence - distance, self._own)
+
+    def hand_over(self, forward: Forward, destination: str, now: Instant) -> list[SendMessage]:
+        """Return the copies of *forward*, of which the gateway *destination* of this cluster gets the one for the
+        cluster: it puts the publisher's events in order.
+        """
+        header = forward.header
+        if self._duplicate_filter.has(header.publisher, header.sequence, self._own):
+            return self.beyond(forward, now)
+        distance = forward.distance(self._cluster)
+        assert distance is not None
+        copy = self._copy(forward, 0, False, False, ((self._cluster, distance),))
+        return [*self.beyond(forward, now), *self._relay.relay(destination, copy, TrafficClass.LIVE)]
+
+    def beyond(self, forward: Forward, now: Instant) -> list[SendMessage]:
+        """Return the copies of *forward* for other clusters than this one."""
+        header = forward.header
+        if not header.civ:
+            return []
+        new = self._duplicate_filter.new_clusters(header.publisher, header.sequence, header.civ)
+        return self._route_all(forward, (), new & self._others, now)
+
+    def enter(self, forward: Forward, arrival: str, now: Instant) -> tuple[bool, list[SendMessage]]:
+        """As `receive`, for an event in its turn and the gateways of this cluster alone. *arrival*: the neighbour from
+        which it came; empty if it entered the cluster here.
+        """
+        header = replace(forward.header, civ=0)
+        return self.receive(arrival, replace(forward, header=header, predecessors=(), walked=0), now)
+
+    def reroute(self, forward: Forward, cluster: int, now: Instant) -> list[SendMessage]:
         """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any more:
         for its cluster, if that is still there, and for those with which it was marked.
         """
         own = 0 if forward.passed else 1 << cluster
-        return self._route_all(forward, (), (forward.header.civ | own) & self._others)
+        return self._route_all(forward, (), (forward.header.civ | own) & self._others, now)
 
     def receive_for_clients(self, forward: Forward) -> bool:
         """Handle a copy that is for local clients only; return whether they may get it."""
@@ -154,36 +270,62 @@ class Forwarder:
         self.duplicates += not is_new
         return is_new
 
-    def receive_series(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
+    def receive_series(self, peer: str, series: EventSeries, now: Instant) -> list[SendMessage] | None:
         """Return the copies of *series* that leave; local clients may get it. None: call `receive` for each event
         instead.
         """
         first, header = series.first, series.first.header
         resolution = self._interests.resolution(first.topic)
         clusters = header.civ | self._own
-        if first.passed or resolution.contents or self._may_relay:
+        if first.passed or resolution.contents or self._may_relay or self._relayed_at:
             return None
         if not self._duplicate_filter.is_new(header.publisher, header.sequence, series.count, clusters):
             return None
-        return self._route_all(first, self._interests.targets(resolution, {}, peer), clusters & self._others)
+        targets = self._interests.targets(resolution, {}, peer)
+        return self._route_all(first, targets, clusters & self._others, now)
 
-    def _route_all(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+    def _route_all(self, forward: Forward, targets: Sequence[str], pending: int, now: Instant) -> list[SendMessage]:
         """Return the copies to *targets* and to the clusters *pending*, relays around dead gateways included."""
         if not self._may_relay:
-            return self._route(forward, targets, pending)
+            return self._after_relays(forward, self._route(forward, targets, pending), now)
         plain, relayed = self._relay.split(targets)
         away = self._unreachable(pending)
         entries = self._entries(pending & ~away)
-        sends = self._route(forward, plain, pending & ~away & ~civ_of(entries))
+        sends = self._after_relays(forward, self._route(forward, plain, pending & ~away & ~civ_of(entries)), now)
         if away:  # no other gateway could do more about them, so their copies wait here and cross no other uplink
             copies = [RoutedCopy(self._across[cluster][0]) for cluster in clusters_of(away)]
             sends += self._copies(forward, RoutingDecision(copies, RoutingCase.STUCK, None))
             self.cases[RoutingCase.STUCK] += 1
-        relayed += [(entry, False) for entry in entries.values()]
-        if relayed:
-            copy = self._marked(forward)
-            for destination, is_alone in relayed:
-                sends += self._relay.relay(destination, copy, TrafficClass.LIVE, is_alone)
+        for entry in entries.values():
+            sends += self._relayed(forward, entry)
+        for destination, is_alone in relayed:
+            sends += self._relayed_inside(forward, destination, is_alone, now)
+        return sends
+
+    def _relayed_inside(self, forward: Forward, destination: str, is_alone: bool, now: Instant) -> list[SendMessage]:
+        """Send a relay with *forward* to a gateway of this cluster, in its place among the publisher's events."""
+        if is_alone or not self._sorts:
+            return self._relayed(forward, destination, is_alone)
+        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
+        number = self._link_state.number_of(destination)
+        self._relayed_at[destination] = now
+        distance = self._relayed_events.distance(publisher, sequence, number, is_reliable)
+        self._relayed_events.add(publisher, sequence, 1 << number, is_reliable, now)
+        sends = self._relayed(forward, destination)
+        return [replace(each, message=_following(each.message, ((self._cluster, distance),))) for each in sends]
+
+    def _after_relays(self, forward: Forward, sends: list[SendMessage], now: Instant) -> list[SendMessage]:
+        """Return *sends*, with the predecessor of *forward* where a neighbour got relays a short time ago."""
+        if not self._relayed_at:
+            return sends
+        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
+        for at, (peer, message) in enumerate([(send.peer, send.message) for send in sends]):
+            if peer in self._relayed_at and isinstance(message, Forward) and not message.passed:
+                number = self._link_state.number_of(peer)
+                distance = self._relayed_events.distance(publisher, sequence, number, is_reliable)
+                self._relayed_events.add(publisher, sequence, 1 << number, is_reliable, now)
+                predecessors = (*message.predecessors, (self._cluster, distance))
+                sends[at] = replace(sends[at], message=replace(message, predecessors=predecessors))
         return sends
 
     def _unreachable(self, pending: int) -> int:
@@ -242,24 +384,28 @@ class Forwarder:
             if entry is None:
                 copies.append(copy)
             else:
-                sends += self._relay.relay(entry, self._marked(forward), TrafficClass.LIVE)
+                sends += self._relayed(forward, entry)
         return [*self._copies(forward, RoutingDecision(copies, decision.case, decision.chosen)), *sends]
 
     def _copies(self, forward: Forward, decision: RoutingDecision) -> list[SendMessage]:
         """Return one message for each copy; equal copies share one object."""
-        made: dict[tuple[int, bool, bool], Forward] = {}
+        made: dict[tuple[int, bool, bool, Predecessors], Forward] = {}
         sends = []
         for peer, civ, passes in decision.copies:
             is_near = peer in self._neighbours
-            key = (civ, passes, is_near)
+            predecessors: Predecessors = ()
+            if forward.predecessors:
+                own = 0 if passes or is_near else 1 << self._clusters[peer]
+                predecessors = _for_clusters(forward, civ | own)
+            key = (civ, passes, is_near, predecessors)
             copy = made.get(key)
             if copy is None:
-                copy = made[key] = self._copy(forward, civ, passes, is_near)
+                copy = made[key] = self._copy(forward, *key)
             sends.append(SendMessage(peer, copy, TrafficClass.LIVE))
         return sends
 
-    def _copy(self, forward: Forward, civ: int, passes: bool, is_near: bool) -> Forward:
-        if not (civ or passes or forward.header.civ or forward.walked or forward.passed):
+    def _copy(self, forward: Forward, civ: int, passes: bool, is_near: bool, predecessors: Predecessors) -> Forward:
+        if not (civ or passes or forward.header.civ or forward.walked or forward.passed or forward.predecessors):
             return forward  # most copies are unchanged
         return replace(
             forward,
@@ -267,12 +413,16 @@ class Forwarder:
             walked=forward.walked + 1 if is_near and civ else 0,
             was_marked=forward.was_marked or civ != 0,
             passed=(*forward.passed, self._number) if passes else (),
+            predecessors=predecessors,
         )
 
-    def _marked(self, forward: Forward) -> Forward:
-        """Return the copy for a relay, marked because other events may overtake it."""
-        copy = self._copy(forward, 0, False, False)
-        return copy if copy.was_marked else replace(copy, was_marked=True)
+    def _relayed(self, forward: Forward, destination: str, is_alone: bool = False) -> list[SendMessage]:
+        """Send a relay with *forward* to *destination*, marked because other events may overtake it."""
+        number = self._link_state.number_of(destination)
+        cluster = 1 << self._link_state.cluster_of(number) & self._others
+        copy = self._copy(forward, 0, False, False, _for_clusters(forward, cluster))
+        copy = copy if copy.was_marked else replace(copy, was_marked=True)
+        return self._relay.relay(destination, copy, TrafficClass.LIVE, is_alone)
 
     def attributes(self, forward: Forward, names: frozenset[str]) -> Attributes:
         """Return the attributes *names* of an event, as far as it has them."""
@@ -324,6 +474,19 @@ def forward_of(publication: Publication, header: EventHeader, properties: bytes,
         properties,
         None if expires_at is None else max(0, expires_at - now) // MILLISECOND,
     )
+
+
+def _for_clusters(forward: Forward, civ: int) -> Predecessors:
+    """Return the predecessors of *forward* for the clusters *civ*."""
+    return tuple(pair for pair in forward.predecessors if civ >> pair[0] & 1)
+
+
+def _following(message: Message, predecessors: Predecessors) -> Message:
+    """Return *message*, an event or a relay with one, with *predecessors*."""
+    if isinstance(message, Relay):
+        return replace(message, message=_following(message.message, predecessors))
+    assert isinstance(message, Forward)
+    return replace(message, predecessors=predecessors)
 
 
 def aged(forward: Forward, since: Instant, now: Instant) -> Forward:

@@ -26,15 +26,15 @@ class CachedRoute(NamedTuple):
     flow: PublisherFlow
     peers: tuple[str, ...]
     """The peers that get each of them, unchanged."""
+    civ: int
+    """The other clusters that get each of them."""
 
 
 class ForwardingCache:
     """The cached routes of *router*."""
 
-    def __init__(self, router: FederationRouter, is_dynamic: bool) -> None:
-        """is_dynamic: dynamic routing may change a route at any time, so nothing is cached."""
+    def __init__(self, router: FederationRouter) -> None:
         self._router = router
-        self._is_dynamic = is_dynamic
         self._routes: dict[tuple[str, str], CachedRoute | None] = {}
 
     def clear(self) -> None:
@@ -52,8 +52,8 @@ class ForwardingCache:
         if route is None:
             if key in self._routes or (flow := self._cacheable_flow(client, topic)) is None:
                 return None
-            peers = self._router.forwarder.unconditional_peers(topic, flow.record)
-            route = None if peers is None else CachedRoute(flow, peers)
+            found = self._router.forwarder.unconditional_peers(topic, flow.record)
+            route = None if found is None else CachedRoute(flow, *found)
             if len(self._routes) >= CACHED_ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = route
@@ -64,7 +64,7 @@ class ForwardingCache:
     def _cacheable_flow(self, client: str, topic: str) -> PublisherFlow | None:
         """Return the flow of such events, if they need not wait and have the same route until `clear`."""
         region = self._router.region
-        flow = None if self._is_dynamic else region.advertisements.find(client, topic)
+        flow = region.advertisements.find(client, topic)
         return None if flow is None or flow.record in region.pending else flow
 
     def publish(
@@ -90,30 +90,30 @@ class ForwardingCache:
             0,
             now // MILLISECOND + router.unix_offset_ms,
         )
-        router.forwarder.count_published(header, count)
+        router.forwarder.count_published(header, count, route.civ, qos > 0, now)
         if not route.peers:
             return header.eid, None
         forward = Forward(header, topic, payload, qos, False, publisher.client)
         return header.eid, forward if count == 1 else EventSeries(forward, count)
 
-    def receive(self, peer: str, series: EventSeries) -> list[SendMessage] | None:
+    def receive(self, peer: str, series: EventSeries, now: Instant) -> list[SendMessage] | None:
         """Receive *series* from *peer* and return the copies that leave; all of it may be delivered to local clients.
 
         None: the series must be handled event by event.
         """
-        if self._router.reorder_buffer.may_reorder(series.first):
+        if self._router.reorder_buffer.has_events_of(series.first.header.publisher):
             return None
-        sends = self._router.forwarder.receive_series(peer, series)
+        sends = self._router.forwarder.receive_series(peer, series, now)
         return None if sends is None else _series(sends, series.count)
 
-    def receive_one(self, peer: str, forward: Forward) -> tuple[bool, list[SendMessage]] | None:
+    def receive_one(self, peer: str, forward: Forward, now: Instant) -> tuple[bool, list[SendMessage]] | None:
         """Receive *forward* from *peer*; return whether local clients may get it, and the copies that leave.
 
-        None: it may have to wait in the reorder buffer; then nothing was changed.
+        None: it, or another event, may have to wait for it; then nothing was changed.
         """
-        return (
-            None if self._router.reorder_buffer.may_reorder(forward) else self._router.forwarder.receive(peer, forward)
-        )
+        if forward.predecessors or self._router.reorder_buffer.has_events_of(forward.header.publisher):
+            return None
+        return self._router.forwarder.receive(peer, forward, now)
 
 
 def _series(sends: list[SendMessage], count: int) -> list[SendMessage]:

@@ -20,7 +20,7 @@ from edgebroker.errors import HeaderInvalid
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding import Forwarder
 from edgebroker.header import LAYOUT, EventHeader
-from edgebroker.instants import CLOCK_IS_SET_AFTER, MILLISECOND
+from edgebroker.instants import CLOCK_IS_SET_AFTER, MILLISECOND, Instant
 from edgebroker.overlay.messages import Forward
 from edgebroker.topics import TopicFilter
 
@@ -56,7 +56,7 @@ class RetainedClaims:
         self._seen_ms += 1
         return self._seen_ms
 
-    def claim(self, topic: str, stamp: EventHeader, now_ms: int) -> list[SendMessage]:
+    def claim(self, topic: str, stamp: EventHeader, now_ms: int, now: Instant) -> list[SendMessage]:
         """Claim *topic*, whose message or clearing was published with the header *stamp*."""
         if not self._publisher:
             self._publisher = self._reserve_number()
@@ -64,7 +64,7 @@ class RetainedClaims:
         self._sequence += 1
         header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
         return self._forwarder.publish_inside(
-            Forward(header, CLAIMS_TOPIC, stamp.pack() + topic.encode(), 1, False, "")
+            Forward(header, CLAIMS_TOPIC, stamp.pack() + topic.encode(), 1, False, ""), now
         )
 
     def read(self, payload: bytes, now_ms: int) -> tuple[str, EventHeader] | None:

@@ -13,9 +13,8 @@ keep these rules:
   To know when others know it, call `flush_interests` and wait for the `EndFlush` with the number that was returned.
 - **Events.** Call `publish` for every publication of a local client, wills included, before or after it is delivered to
   local clients. `DeliverEvent` is an event from elsewhere for local clients; it may match none, because gateways on the
-  path get it too. `is_late`: a later event of the publisher was delivered before; a client that wants only the latest
-  value can ignore it. `HoldEvent` is an event that is delivered, or leaves, later; after a crash it must be given to
-  `resume`.
+  path get it too. `HoldEvent` is an event that is delivered, or leaves, later; after a crash it must be given to
+  `resume`. Call `dropped` for every event of a local client of which a copy was dropped before it was sent.
 - **Retained messages.** A retained message is stored at the gateway of its publisher, with the header of
   `AttachHeader`, and at each gateway whose `DeliverEvent` has `is_entry`. After `subscribed`, retained messages for a
   new subscription are looked up locally and queried elsewhere with `query_retained`: replies arrive as
@@ -55,8 +54,8 @@ from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
 from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
-from edgebroker.header import EventHeader
-from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Instant
+from edgebroker.header import EventHeader, host_of
+from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.node.timers import Timers
 from edgebroker.overlay.advertisements import Advertisement, PublisherFlow
@@ -86,7 +85,8 @@ from edgebroker.overlay.messages import (
     Unadvertise,
     Withdraw,
 )
-from edgebroker.overlay.reorder_buffer import ReorderBuffer
+from edgebroker.overlay.reorder_buffer import BROKEN_WAIT_MAX, WAIT_MAX, HeldEvent, ReorderBuffer
+from edgebroker.overlay.sent_events import KEPT
 from edgebroker.overlay.state_digest import differ, restated
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -132,8 +132,9 @@ class FederationRouter:
             ids=self.ids,
             covering_bytes=topology.covering_bytes(self.gateway.cluster),
         )
-        self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options.is_dynamic)
+        self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options)
         self.reorder_buffer = ReorderBuffer()
+        self._linked_at: Instant | None = None
         self.claims = RetainedClaims(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
@@ -154,21 +155,21 @@ class FederationRouter:
             self.timers.set(("dead", peer), now + FIRST_CONTACT_TIMEOUT)
             self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
 
-    def resume(self, held: Iterable[tuple[Forward, bool | None]]) -> list[Effect]:
-        """Deliver the events that an earlier run held, each with its `is_entry`. Those of local clients are sent to
-        every cluster, because none has answered this run.
+    def resume(self, held: Iterable[tuple[Forward, str | None]], now: Instant) -> list[Effect]:
+        """Deliver the events that an earlier run held, each with its `HoldEvent.arrival`. Those of local clients are
+        sent to every cluster, because none has answered this run.
         """
         effects: list[Effect] = []
-        for forward, is_entry in sorted(held, key=lambda each: each[0].header.eid):
-            if is_entry is None:
-                effects += [*self.forwarder.publish(forward, None), ReleaseEvent(forward.header.eid)]
+        for forward, arrival in sorted(held, key=lambda each: each[0].header.eid):
+            if arrival is None:
+                effects += [*self.forwarder.publish(forward, None, now), ReleaseEvent(forward.header.eid)]
             else:
-                effects.append(DeliverEvent(forward, is_entry, False, True))
+                effects += self._release_held([HeldEvent(forward, arrival)], now)
         return effects
 
     def release_held(self, now: Instant) -> list[Effect]:
         """Release all events at once from the reorder buffer and from waiting for answers."""
-        released: list[Effect] = [DeliverEvent(*each) for each in self.reorder_buffer.release(NEVER)]
+        released = self._release_held(self.reorder_buffer.release(NEVER), now)
         return [*released, *self._release(self.region.pending.overdue(NEVER), now)]
 
     # -- links ---------------------------------------------------------------------------------------------------------
@@ -177,6 +178,8 @@ class FederationRouter:
         """Handle an open link to *peer*; both ends compare what they announced. *has_flush*: the peer returns an
         InterestFlush.
         """
+        if self._linked_at is None:
+            self._linked_at = now
         self.link_status.set_up(peer, True)
         self.flushes.link_up(peer, has_flush)
         self.timers.cancel(("lease", peer))
@@ -192,11 +195,15 @@ class FederationRouter:
         self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
         self.timers.set(("dead", peer), now + DEAD_AFTER)
         self.gossip.link_down(peer)
+        self.reorder_buffer.hasten(self.gossip.link_state.number_of(peer), now + BROKEN_WAIT_MAX)
+        self._set_timers(now)
         return [*self._release(self.region.link_down(peer), now), *self.flushes.link_down(peer)]
 
-    def end_window(self, queues: Mapping[str, QueueSample]) -> None:
-        """End a window; *queues* are samples of the links that sent or queued anything."""
-        self.link_status.measure(queues)
+    def end_window(self, queues: Mapping[str, QueueSample]) -> bool:
+        """End a window; *queues* are samples of the links that sent or queued anything. Returns whether routes may have
+        changed.
+        """
+        return self.link_status.measure(queues)
 
     # -- local clients -------------------------------------------------------------------------------------------------
 
@@ -260,7 +267,9 @@ class FederationRouter:
         if publication.retain:
             effects.append(AttachHeader(header))
         if record not in self.region.pending:
-            return [*effects, *self.forwarder.publish(forward, record)]
+            effects += self.forwarder.publish(forward, record, now)
+            self.timers.move("settle", self.forwarder.settle_due)
+            return effects
         if publication.qos and may_wait:
             effects.append(HoldEvent(forward, None))
         if self.region.pending.add(record, forward, now) or not may_wait:
@@ -279,6 +288,11 @@ class FederationRouter:
         self._set_timers(now)
         return opened
 
+    def dropped(self, forward: Forward) -> None:
+        """Handle the loss of a copy of *forward* that was not sent."""
+        if host_of(forward.header.publisher) == self.gateway.number:
+            self.forwarder.dropped(forward)
+
     def next_peers(self, publication: Publication) -> set[str]:
         """Return the peers to which copies of *publication* would be sent now."""
         return {send.peer for send in self.next_copies(publication)}
@@ -291,7 +305,7 @@ class FederationRouter:
         record = None if flow is None else flow.record
         header = EventHeader(0, 0, 0 if record is None else record.advertise.adv, self.gateway.cluster)
         forward = forward_of(publication, header, b"", publication.accepted_at)
-        return self.forwarder.copies_of(forward, record, is_known)
+        return self.forwarder.copies_of(forward, record, publication.accepted_at, is_known)
 
     def clusters_around(self, send: SendMessage) -> int:
         """Return the vector of the other clusters to which *send*, an event, is on a detour."""
@@ -319,7 +333,7 @@ class FederationRouter:
         """Tell the other gateways of the cluster that what is retained of *topic*, or that nothing is, was published
         here with the header *stamp*: they drop what is older.
         """
-        return [*self.claims.claim(topic, stamp, self._unix_ms(now))] if self.gateway.neighbours else []
+        return [*self.claims.claim(topic, stamp, self._unix_ms(now), now)] if self.gateway.neighbours else []
 
     def read_claim(self, payload: bytes, now: Instant) -> tuple[str, EventHeader] | None:
         """Return the topic and the stamp of the claim in *payload*; None if it cannot be read."""
@@ -398,7 +412,9 @@ class FederationRouter:
                 case "idle":
                     effects += self._end_idle(now)
                 case "sort":
-                    effects += [DeliverEvent(*each) for each in self.reorder_buffer.release(now)]
+                    effects += self._release_held(self.reorder_buffer.release(now), now)
+                case "settle":
+                    self.forwarder.settle(now)
                 case "answers":
                     effects += self._release(self.region.pending.overdue(now), now)
                 case "flush":
@@ -435,7 +451,7 @@ class FederationRouter:
         if isinstance(message, Forward):
             if not relay.is_alone:
                 return self._receive_event(origin, message, now)
-            return self._deliver(message, False, now) if self.forwarder.receive_for_clients(message) else []
+            return [DeliverEvent(message, False)] if self.forwarder.receive_for_clients(message) else []
         if origin not in self.interests and is_regional(message):  # from a host or a deputy
             if not self.gossip.is_up(origin):
                 self.timers.set(("lease", origin), now + self._options.lease_s * SECOND)
@@ -444,28 +460,70 @@ class FederationRouter:
         return [*self._propagate(self.gossip.mark_alive(origin), now), *self.received(origin, message, now)]
 
     def _receive_event(self, peer: str, forward: Forward, now: Instant) -> list[Effect]:
-        is_local, sends = self.forwarder.receive(peer, forward)
+        distance = forward.distance(self.gateway.cluster)
+        if distance is not None and not forward.passed:
+            return self._receive_in_order(peer, forward, distance, now)
+        is_local, sends = self.forwarder.receive(peer, forward, now)
         if not is_local:
             return [*sends]
-        return [*self._deliver(forward, peer not in self.interests, now), *sends]
+        effects: list[Effect] = [*sends, DeliverEvent(forward, peer not in self.interests)]
+        return [*effects, *self._release_successors(forward, now)]
 
-    def _deliver(self, forward: Forward, is_entry: bool, now: Instant) -> list[Effect]:
-        """Deliver an event to local clients, in order."""
-        if not (self._options.sorts and self.reorder_buffer.may_reorder(forward)):
-            return [DeliverEvent(forward, is_entry, False)]
-        ordered = self.reorder_buffer.add(forward, is_entry, now)
+    def _receive_in_order(self, peer: str, forward: Forward, distance: int, now: Instant) -> list[Effect]:
+        """Handle an event that may have overtaken its predecessor."""
+        link_state, mate = self.gossip.link_state, self.forwarder.mate_of(forward)
+        is_inside = link_state.cluster_of(link_state.number_of(peer)) == self.gateway.cluster
+        if not is_inside and mate != self.gateway.name and mate is not None and link_state.is_reachable(mate):
+            return [*self.forwarder.hand_over(forward, mate, now)]
+        held = HeldEvent(forward, peer if is_inside and mate != self.gateway.name else "")
+        publisher, sequence = forward.header.eid
+        beyond: list[Effect] = [*self.forwarder.beyond(forward, now)]
+        if not self.forwarder.must_wait(forward, distance):
+            return [*beyond, *self._release_held([held], now, False)]
+        if self.reorder_buffer.has(publisher, sequence):
+            self.forwarder.duplicates += 1
+            return beyond
+        released = self.reorder_buffer.add(held, sequence - distance, now + self._wait_max(publisher, now))
         self._set_timers(now)
-        is_held = forward.qos and all(each.forward is not forward for each in ordered)
-        return [*([HoldEvent(forward, is_entry)] if is_held else ()), *(DeliverEvent(*each) for each in ordered)]
+        holds = [HoldEvent(*held)] if forward.qos else []
+        return [*beyond, *holds, *self._release_held(released, now)]
+
+    def _wait_max(self, publisher: int, now: Instant) -> Duration:
+        """Return how long an event of *publisher* waits for its predecessor: not long if that may have been here in an
+        earlier run, or if the link on which it arrives as a rule is down.
+        """
+        host = self.gossip.link_state.name_of(host_of(publisher))
+        is_new = self._linked_at is None or now < self._linked_at + 2 * KEPT
+        is_broken = host not in self.gateway.peers() or self.link_status.is_failed(host)
+        return BROKEN_WAIT_MAX if is_new or is_broken else WAIT_MAX
+
+    def _release_held(self, held: Iterable[HeldEvent], now: Instant, was_held: bool = True) -> list[Effect]:
+        """Deliver and forward events in their turn, and those that waited for them."""
+        effects: list[Effect] = []
+        for forward, arrival in held:
+            is_local, sends = self.forwarder.enter(forward, arrival, now)
+            if is_local:
+                effects += [*sends, DeliverEvent(forward, not arrival, was_held and forward.qos > 0)]
+            elif was_held and forward.qos:
+                effects.append(ReleaseEvent(forward.header.eid))
+            effects += self._release_successors(forward, now)
+        return effects
+
+    def _release_successors(self, forward: Forward, now: Instant) -> list[Effect]:
+        """Deliver the events that waited for *forward*."""
+        if not self.reorder_buffer.has_events_of(forward.header.publisher):
+            return []
+        return self._release_held(self.reorder_buffer.successors(*forward.header.eid), now)
 
     def _release(self, records: Iterable[Advertisement], now: Instant) -> list[Effect]:
         """Publish the events of *records* that waited for answers."""
         effects: list[Effect] = []
         for record in records:
             for forward, since in self.region.pending.end(record):
-                effects += self.forwarder.publish(aged(forward, since, now), record)
+                effects += self.forwarder.publish(aged(forward, since, now), record, now)
                 if forward.qos:
                     effects.append(ReleaseEvent(forward.header.eid))
+        self.timers.move("settle", self.forwarder.settle_due)
         return effects
 
     def _end_idle(self, now: Instant) -> list[Effect]:
@@ -497,6 +555,7 @@ class FederationRouter:
         self.timers.move("bits", region.secondary.next_due)
         self.timers.move("answers", region.pending.next_due)
         self.timers.move("sort", self.reorder_buffer.next_due)
+        self.timers.move("settle", self.forwarder.settle_due)
         self.timers.move("flush", self.flushes.next_due)
         self.timers.move("retry", self.timers.deadline_of("retry", now + RETRY) if region.is_unconfirmed else None)
         pause = self.gossip.take_compare_delay()

@@ -70,17 +70,22 @@ class LinkStatus:
         self.window = 0
         """The number of windows so far."""
 
-    def measure(self, queues: Mapping[str, QueueSample]) -> None:
-        """End a window with samples of the links that sent or queued anything; all others are idle."""
+    def measure(self, queues: Mapping[str, QueueSample]) -> bool:
+        """End a window with samples of the links that sent or queued anything; all others are idle. Returns whether a
+        link is congested that was not, or the other way round.
+        """
         self.window += 1
+        is_news = False
         for link, status in self._status.items():
-            queue = queues.get(link)
+            queue, was_congested = queues.get(link), status.is_congested
             if queue is None:
                 status.load, status.is_congested = IDLE, False
             else:
                 index = queue.congestion_index
                 status.load = LinkLoad(index, queue.waiting)
                 status.is_congested = index > (self._clear_below if status.is_congested else self._tau)
+            is_news = is_news or status.is_congested != was_congested
+        return is_news
 
     def set_up(self, link: str, is_up: bool) -> None:
         """Mark *link* as up, or as down: then its CI is infinite."""
@@ -93,6 +98,10 @@ class LinkStatus:
         is_news = status.is_stalled != is_stalled
         status.is_stalled = is_stalled
         return is_news
+
+    def is_stalled(self, link: str) -> bool:
+        """Return whether *link* is up and its peer acknowledges nothing."""
+        return self._status[link].is_stalled
 
     def is_failed(self, link: str) -> bool:
         """Return whether *link* is down or stalled."""

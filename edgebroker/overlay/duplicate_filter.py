@@ -21,6 +21,11 @@ class DuplicateFilter:
         self._recent: dict[int, int] = {}
         self._older: dict[int, int] = {}
 
+    def has(self, publisher: int, sequence: int, clusters: int) -> bool:
+        """Return whether the event was seen for any of *clusters*."""
+        key = publisher << 32 | sequence
+        return bool((self._recent.get(key) or self._older.get(key, 0)) & clusters)
+
     def new_clusters(self, publisher: int, sequence: int, clusters: int) -> int:
         """Return those of *clusters* (a CIV) for which the event was not seen yet, and mark all of them as seen."""
         key = publisher << 32 | sequence

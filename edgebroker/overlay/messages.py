@@ -177,12 +177,25 @@ class Forward:
     """8 bits: aLinks passed in this cluster while it was marked with other clusters; limits its path."""
     was_marked: bool = False
     """Whether it, or the copy it was made of, took a detour around a congested or broken link, so that other events may
-    have overtaken it.
+    have overtaken it. Only gateways without the capability "order" use it.
     """
     passed: tuple[int, ...] = ()
     """The gateways that it only passed through, around links that are down. If there are any, it only passes through
     the receiver too: it is for the clusters of `header.civ` and not for the receiver's.
     """
+    predecessors: tuple[tuple[int, int], ...] = ()
+    """(cluster, distance) for clusters that this copy still has to reach: the publisher's previous event for the
+    cluster has a sequence that is *distance* smaller; 0: there is none, or none that may still be on its way. Events of
+    QoS 0 are counted apart from all others. A cluster that is missing gets the copy on the same path as its
+    predecessor.
+    """
+
+    def distance(self, cluster: int) -> int | None:
+        """Return the distance of the predecessor for *cluster*; None if it is not given."""
+        for one, distance in self.predecessors:
+            if one == cluster:
+                return distance
+        return None
 
 
 @dataclass(slots=True)

@@ -1,113 +1,125 @@
 """The reorder buffer: events of one publisher that arrive over several paths leave it in publication order [SCOT 5].
 
-Marked copies take a different path from those before and after them, around a congested or broken link. While a marked
-copy of a publisher arrived within the last second, its events wait HOLD_TIME for those that they may have overtaken.
-Events that arrive even later are delivered as late.
+Some events of a publisher take another path than those before them, around a congested or broken link. Such an event
+names its predecessor. If it arrives first, it waits here until the predecessor is released, for some seconds at most.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from dataclasses import field
 from typing import Final, NamedTuple
 
-from edgebroker.dataclasses import dataclass
-from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
-from edgebroker.limits import HELD_EVENTS_MAX
+from edgebroker.header import host_of
+from edgebroker.instants import SECOND, Duration, Instant
+from edgebroker.limits import HELD_EVENT_BYTES_MAX, HELD_EVENTS_MAX
 from edgebroker.overlay.messages import Forward
 
-HOLD_TIME: Final[Duration] = 100 * MILLISECOND
-"""How long an event waits for earlier ones."""
-MARKED_WITHIN: Final[Duration] = SECOND
-"""How long after a marked copy the events of a publisher are reordered."""
-SEQUENCE_MAX: Final = (1 << 32) - 1
-PUBLISHERS_MAX: Final = 4_096
-"""Publishers with marked copies that are remembered; the one marked longest ago is removed first."""
+WAIT_MAX: Final[Duration] = 10 * SECOND
+"""How long an event waits for a predecessor that is probably in the queue of a slow link."""
+BROKEN_WAIT_MAX: Final[Duration] = SECOND
+"""How long it waits if the link that the predecessor may have taken is down: a way around takes less time."""
 
 
-class OrderedEvent(NamedTuple):
-    """An event in its turn. `is_entry`: it entered the cluster here. `is_late`: a later one was delivered before."""
+class HeldEvent(NamedTuple):
+    """An event that waits, or waited. `arrival`: the neighbour from which it came, empty if from another cluster."""
 
     forward: Forward
-    is_entry: bool
-    is_late: bool
-    was_held: bool = False
-
-
-@dataclass(slots=True)
-class _PublisherEvents:
-    """The events of one publisher under all topics, because its sequence counts all of them."""
-
-    marked_at: Instant
-    last: int = 0
-    """The greatest sequence delivered while there were marked copies."""
-    held: list[tuple[int, Forward, bool]] = field(default_factory=list)
-    """Events that wait, a heap by sequence."""
+    arrival: str
 
 
 class ReorderBuffer:
-    """The events that wait for earlier ones."""
+    """The events that wait for their predecessors."""
 
     def __init__(self) -> None:
-        self._publishers: dict[int, _PublisherEvents] = {}
-        # (deadline, publisher, sequence), in order of arrival, because all wait equally long
-        self._dues: deque[tuple[Instant, int, int]] = deque()
+        self._publishers: dict[int, dict[int, HeldEvent]] = {}  # publisher -> sequence of a predecessor -> event
+        self._dues: list[tuple[Instant, int, int]] = []  # a heap of (deadline, publisher, sequence of a predecessor)
+        self._count = 0
+        self._bytes = 0
 
     def __len__(self) -> int:
-        return sum(len(events.held) for events in self._publishers.values())
+        return self._count
 
-    def may_reorder(self, forward: Forward) -> bool:
-        """Return whether *forward* may have to wait, or others for it."""
-        return forward.was_marked or forward.header.publisher in self._publishers
+    def has_events_of(self, publisher: int) -> bool:
+        """Return whether events of *publisher* wait."""
+        return publisher in self._publishers
 
-    def add(self, forward: Forward, is_entry: bool, now: Instant) -> list[OrderedEvent]:
-        """Add *forward*, which arrived at *now*; return the events to deliver."""
-        publisher, sequence = forward.header.eid
-        events = self._publishers.get(publisher)
-        if forward.was_marked:
-            if events is None:
-                events = self._publishers[publisher] = _PublisherEvents(now)
-            else:
-                self._publishers[publisher] = self._publishers.pop(publisher)  # the last to be removed
-            events.marked_at = now
-            if len(self._publishers) > PUBLISHERS_MAX:
-                oldest = self._publishers.pop(next(iter(self._publishers)))
-                return [*_take(oldest, SEQUENCE_MAX), *self._hold(events, forward, is_entry, now)]
-        if events is None:
-            return [OrderedEvent(forward, is_entry, False)]
-        if not events.held and now - events.marked_at > MARKED_WITHIN:
-            del self._publishers[publisher]
-            return [OrderedEvent(forward, is_entry, sequence < events.last)]
-        return self._hold(events, forward, is_entry, now)
+    def has(self, publisher: int, sequence: int) -> bool:
+        """Return whether this event waits."""
+        return any(each.forward.header.sequence == sequence for each in self._publishers.get(publisher, {}).values())
+
+    def add(self, held: HeldEvent, predecessor: int, until: Instant) -> list[HeldEvent]:
+        """Hold *held* until the event of its publisher with the sequence *predecessor* is released, but at most
+        until the instant *until*. Returns the events to release now: those for which there is no room.
+        """
+        publisher = held.forward.header.publisher
+        waiting = self._publishers.setdefault(publisher, {})
+        if predecessor in waiting:  # two events cannot have the same one, unless a gateway gives wrong numbers
+            return [held]
+        waiting[predecessor] = held
+        heapq.heappush(self._dues, (until, publisher, predecessor))
+        self._count += 1
+        self._bytes += len(held.forward.payload)
+        released: list[HeldEvent] = []
+        while self._count > HELD_EVENTS_MAX or self._bytes > HELD_EVENT_BYTES_MAX:
+            _, first, number = heapq.heappop(self._dues)
+            released += self._give_up(first, number)
+        return released
+
+    def successors(self, publisher: int, sequence: int) -> list[HeldEvent]:
+        """Remove and return the events that waited for this one, in order."""
+        released: list[HeldEvent] = []
+        while (waiting := self._publishers.get(publisher)) is not None and sequence in waiting:
+            held = self._remove(publisher, sequence)
+            released.append(held)
+            sequence = held.forward.header.sequence
+        return released
+
+    def hasten(self, host: int, until: Instant) -> None:
+        """Let the events of the publishers of gateway *host* wait until *until* at most."""
+        for publisher, waiting in self._publishers.items():
+            if host_of(publisher) == host:
+                for predecessor in waiting:
+                    heapq.heappush(self._dues, (until, publisher, predecessor))
 
     @property
     def next_due(self) -> Instant | None:
         """The earliest deadline for `release`; None if no event waits."""
+        while self._dues and self._dues[0][2] not in self._publishers.get(self._dues[0][1], ()):
+            heapq.heappop(self._dues)
         return self._dues[0][0] if self._dues else None
 
-    def release(self, now: Instant) -> list[OrderedEvent]:
-        """Return the events whose deadline has passed, each with earlier ones of its publisher."""
-        released: list[OrderedEvent] = []
-        while self._dues and (self._dues[0][0] <= now or len(self._dues) > HELD_EVENTS_MAX):
-            _, publisher, sequence = self._dues.popleft()
-            if publisher in self._publishers:
-                released += _take(self._publishers[publisher], sequence)
+    def release(self, now: Instant) -> list[HeldEvent]:
+        """Remove and return the events whose deadline has passed, each with its successors and the earlier events of
+        its publisher.
+        """
+        released: list[HeldEvent] = []
+        while self._dues and self._dues[0][0] <= now:
+            _, publisher, predecessor = heapq.heappop(self._dues)
+            released += self._give_up(publisher, predecessor)
         return released
 
-    def _hold(self, events: _PublisherEvents, forward: Forward, is_entry: bool, now: Instant) -> list[OrderedEvent]:
-        publisher, sequence = forward.header.eid
-        if sequence < events.last:
-            return [OrderedEvent(forward, is_entry, True)]
-        heapq.heappush(events.held, (sequence, forward, is_entry))
-        self._dues.append((now + HOLD_TIME, publisher, sequence))
-        return self.release(now)
+    def _give_up(self, publisher: int, predecessor: int) -> list[HeldEvent]:
+        """Remove and return the event that waits for *predecessor*, with its successors, after the earlier events of
+        the same kind: QoS 0, or the others.
+        """
+        waiting = self._publishers.get(publisher, {})
+        last = waiting.get(predecessor)
+        if last is None:
+            return []
+        sequence, is_bare = last.forward.header.sequence, last.forward.qos == 0
+        earlier = [
+            (each.header.sequence, before)
+            for before, (each, _) in waiting.items()
+            if each.header.sequence <= sequence and (each.qos == 0) == is_bare
+        ]
+        released = [self._remove(publisher, before) for _, before in sorted(earlier)]
+        return [*released, *self.successors(publisher, sequence)]
 
-
-def _take(events: _PublisherEvents, sequence: int) -> list[OrderedEvent]:
-    """Remove and return the held events of a publisher up to *sequence*, in order."""
-    taken = []
-    while events.held and events.held[0][0] <= sequence:
-        events.last, forward, is_entry = heapq.heappop(events.held)
-        taken.append(OrderedEvent(forward, is_entry, False, True))
-    return taken
+    def _remove(self, publisher: int, predecessor: int) -> HeldEvent:
+        waiting = self._publishers[publisher]
+        held = waiting.pop(predecessor)
+        if not waiting:
+            del self._publishers[publisher]
+        self._count -= 1
+        self._bytes -= len(held.forward.payload)
+        return held

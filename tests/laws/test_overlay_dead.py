@@ -14,7 +14,7 @@ import pytest
 
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.overlay.messages import Forward, Relay
-from edgebroker.overlay.reorder_buffer import HOLD_TIME
+from edgebroker.overlay.reorder_buffer import BROKEN_WAIT_MAX
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
@@ -67,7 +67,7 @@ class Life:
         for name in self.living:
             self.federation.publish(name, f"p@{name}", topic)
         self.federation.settle()
-        self.federation.advance(HOLD_TIME)
+        self.federation.advance(BROKEN_WAIT_MAX)
         return self.came()
 
     def came(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The parts of routing: topics that meet, digests, the order of events, what was seen, how loaded links are."""
+"""The parts of routing: topics that meet, digests, what was seen, how loaded links are."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from random import Random
 import pytest
 
 from edgebroker.errors import TopicInvalid
-from edgebroker.header import EventHeader
-from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.interest import Interest
-from edgebroker.limits import HELD_EVENTS_MAX
 from edgebroker.overlay.congestion import LinkStatus, QueueSample
 from edgebroker.overlay.duplicate_filter import DuplicateFilter
-from edgebroker.overlay.messages import Forward, StateKind
-from edgebroker.overlay.reorder_buffer import HOLD_TIME, MARKED_WITHIN, PUBLISHERS_MAX, ReorderBuffer
+from edgebroker.overlay.messages import StateKind
 from edgebroker.overlay.state_digest import PARTS_MAX, differ, digest_of, of_part, restated
 from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
@@ -104,59 +100,3 @@ def test_a_link_leaves_congestion(has_hysteresis: bool, still: bool) -> None:
     assert status.is_congested("y")
     assert status.load("y") > status.load("x")
     assert status.window == 5
-
-
-def event(sequence: int, marked: bool = False, publisher: int = 1) -> Forward:
-    return Forward(EventHeader(publisher, sequence, 1, 0), "t", b"", 0, False, "c", was_marked=marked)
-
-
-def sequences(found: list) -> list[tuple[int, bool]]:  # type: ignore[type-arg]
-    return [(each.forward.header.sequence, each.is_late) for each in found]
-
-
-def test_without_marked_copies_nothing_waits() -> None:
-    sorting = ReorderBuffer()
-    for sequence in (3, 1, 2):
-        assert sequences(sorting.add(event(sequence), False, 0)) == [(sequence, False)]
-    assert sorting.next_due is None
-
-
-def test_events_wait_for_those_they_overtook() -> None:
-    sorting = ReorderBuffer()
-    assert sorting.add(event(5, marked=True), False, 0) == []
-    assert sorting.add(event(4), True, 10 * MILLISECOND) == []
-    assert sorting.add(event(7), False, 20 * MILLISECOND) == []
-    assert sorting.next_due == HOLD_TIME
-    assert sequences(sorting.release(HOLD_TIME)) == [(4, False), (5, False)]
-    assert len(sorting) == 1
-    assert sequences(sorting.add(event(3), False, HOLD_TIME + 1)) == [(3, True)], "too late for its place"
-    assert sequences(sorting.release(HOLD_TIME + 20 * MILLISECOND)) == [(7, False)]
-    assert sorting.release(10 * SECOND) == []
-
-
-def test_a_second_after_the_last_marked_copy_nothing_waits() -> None:
-    sorting = ReorderBuffer()
-    sorting.add(event(1, marked=True), False, 0)
-    sorting.release(HOLD_TIME)
-    assert sorting.add(event(2), False, MARKED_WITHIN) == []
-    sorting.release(MARKED_WITHIN + HOLD_TIME)
-    assert sequences(sorting.add(event(3), False, MARKED_WITHIN + HOLD_TIME)) == [(3, False)]
-
-
-def test_so_many_events_wait_and_no_more() -> None:
-    sorting = ReorderBuffer()
-    handed = []
-    for sequence in range(1, HELD_EVENTS_MAX + 11):
-        handed += sorting.add(event(sequence, marked=True), False, 0)
-    assert [sequence for sequence, _ in sequences(handed)] == list(range(1, 11))
-    assert len(sorting) == HELD_EVENTS_MAX
-
-
-def test_so_many_publishers_are_remembered_and_no_more() -> None:
-    sorting = ReorderBuffer()
-    handed = []
-    for publisher in range(PUBLISHERS_MAX + 2):
-        handed += sorting.add(event(1, True, publisher), False, publisher)
-        sorting.release(publisher)
-    assert [each.forward.header.publisher for each in handed] == list(range(PUBLISHERS_MAX + 2 - HELD_EVENTS_MAX))
-    assert len(sorting._publishers) == PUBLISHERS_MAX

@@ -10,13 +10,13 @@ from edgebroker.federation.options import PUBLISHED_OPTIONS, FederationOptions
 from edgebroker.instants import SECOND
 from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import Advertise, Announce, ClusterBits, Forward
-from edgebroker.overlay.reorder_buffer import HOLD_TIME
+from edgebroker.overlay.reorder_buffer import BROKEN_WAIT_MAX
 from edgebroker.overlay.routing import RoutingCase, civ_of, clusters_of
 from edgelab.simworld.federation import Federation
 
 from ..support.routers import federation
 
-DYNAMIC = FederationOptions(is_dynamic=True, is_precise=False, is_covering=False, wants_answers=False)
+DYNAMIC = FederationOptions(is_dynamic=True, sorts=False, is_precise=False, is_covering=False, wants_answers=False)
 
 
 # -- cluster bits: P1 at B(a,2), P2 at B(a,1), P3 at B(e,1) -----------------------------------------------------------
@@ -213,7 +213,7 @@ def copies(
     made.sent.clear()
     made.publish("b.2", "P", "t/x")
     made.settle()
-    made.advance(HOLD_TIME)  # marked copies wait for those that they may have overtaken
+    made.advance(BROKEN_WAIT_MAX)  # marked copies wait for those that they may have overtaken
     assert {handed.gateway for handed in made.local_deliveries} >= {
         gateway for gateway in placement if gateway != "b.2"
     }

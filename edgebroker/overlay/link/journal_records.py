@@ -47,8 +47,9 @@ class LinkRecordKind(IntEnum):
     RESERVED = 0x27
     """[peer, number]: numbers up to this may have been used, in any class."""
     HELD = 0x28
-    """[entered the cluster here, stored clock at which it expires or null, message]: an event waits in the reorder
-    buffer. The first is null for an event of a local client that waits for the answers of other clusters.
+    """[arrival, stored clock at which it expires or null, message]: an event waits in the reorder buffer. `arrival` is
+    the neighbour from which it came, empty if it entered the cluster here, and null for an event of a local client that
+    waits for the answers of other clusters. Earlier versions wrote a boolean for the first two cases.
     """
     DELIVERED = 0x29
     """[publisher, sequence]: that event was delivered, or left."""
@@ -112,9 +113,9 @@ def reserved_record(peer: str, number: int) -> bytes:
     return _record(LinkRecordKind.RESERVED, [peer, number])
 
 
-def held_record(event: Forward, is_entry: bool | None, expires_at: int | None) -> bytes:
+def held_record(event: Forward, arrival: str | None, expires_at: int | None) -> bytes:
     """Return the record of *event*, which is held."""
-    return _record(LinkRecordKind.HELD, [is_entry, expires_at, alone(event, TrafficClass.LIVE)])
+    return _record(LinkRecordKind.HELD, [arrival, expires_at, alone(event, TrafficClass.LIVE)])
 
 
 def delivered_record(eid: tuple[int, int]) -> bytes:
@@ -192,7 +193,7 @@ class StoredLinks:
         """Numbers that it and earlier runs may have allocated to publishers and queries."""
         self.stamps: dict[str, EventHeader] = {}
         """Topic -> header of its retained message."""
-        self.held: dict[tuple[int, int], tuple[Forward, bool | None, int | None]] = {}
+        self.held: dict[tuple[int, int], tuple[Forward, str | None, int | None]] = {}
         """Identity -> a held event, as in `held_record`."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> the interests that it announced."""
@@ -239,9 +240,9 @@ class StoredLinks:
             for page in link.pages.values():
                 page.written_at += by
                 page.expires_at = None if page.expires_at is None else page.expires_at + by
-        for eid, (event, is_entry, at) in self.held.items():
+        for eid, (event, arrival, at) in self.held.items():
             if at is not None:
-                self.held[eid] = (event, is_entry, at + by)
+                self.held[eid] = (event, arrival, at + by)
 
     def _link(self, peer: str) -> StoredLink:
         link = self.links.get(peer)
@@ -320,11 +321,11 @@ class StoredLinks:
         link = self._link(peer)
         link.reserved = max(link.reserved, upto)
 
-    def _held(self, is_entry: bool | None, expires_at: int | None, item: bytes) -> None:
+    def _held(self, arrival: str | bool | None, expires_at: int | None, item: bytes) -> None:
         event, _ = read_alone(item)
         if not isinstance(event, Forward):
             raise FrameBroken("what waits to be handed on is an event")
-        self.held[event.header.eid] = (event, is_entry, expires_at)
+        self.held[event.header.eid] = (event, "" if isinstance(arrival, bool) else arrival, expires_at)
 
     def _delivered(self, publisher: int, sequence: int) -> None:
         self.held.pop((publisher, sequence), None)
@@ -381,7 +382,7 @@ _KINDS: Final[dict[int, _KindSpec]] = dict(
         _spec(
             LinkRecordKind.HELD,
             StoredLinks._held,
-            *((is_entry, at, bytes) for is_entry in (bool, _NONE) for at in (int, _NONE)),
+            *((arrival, at, bytes) for arrival in (str, bool, _NONE) for at in (int, _NONE)),
         ),
         _spec(LinkRecordKind.DELIVERED, StoredLinks._delivered, (int, int)),
         _spec(LinkRecordKind.INTERESTS, StoredLinks._interests, (str, list, list)),

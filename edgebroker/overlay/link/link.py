@@ -173,7 +173,14 @@ SERIES_CAPABILITY: Final = "series"
 BACKPRESSURE_CAPABILITY: Final = "crowded"
 OPERATOR_CAPABILITY: Final = "operator"
 FLUSH_CAPABILITY: Final = "flush"
-CAPABILITIES: Final = (BACKPRESSURE_CAPABILITY, FLUSH_CAPABILITY, OPERATOR_CAPABILITY, SERIES_CAPABILITY)
+ORDER_CAPABILITY: Final = "order"
+CAPABILITIES: Final = (
+    BACKPRESSURE_CAPABILITY,
+    FLUSH_CAPABILITY,
+    OPERATOR_CAPABILITY,
+    ORDER_CAPABILITY,
+    SERIES_CAPABILITY,
+)
 STOPPING: Final = "the gateway stops"
 
 
@@ -477,6 +484,7 @@ class Link:
             BACKPRESSURE_CAPABILITY in hello.capabilities,
             OPERATOR_CAPABILITY in hello.capabilities,
             FLUSH_CAPABILITY in hello.capabilities,
+            ORDER_CAPABILITY in hello.capabilities,
         )
         self._progress = AckProgress()
         self.outbox.opened(upto, goes_on)

@@ -40,14 +40,16 @@ class LinkSender:
         has_backpressure: bool = False,
         has_operator: bool = False,
         has_flush: bool = False,
+        has_order: bool = False,
     ) -> None:
         """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
         Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests; otherwise they
-        are left out.
+        are left out. *has_order*: it decodes `Forward.predecessors`; otherwise events are sent without.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
         self._has_series = has_series
+        self._has_order = has_order
         self._left_out = (
             *(() if has_backpressure else (Backpressure,)),
             *(() if has_operator else OPERATOR_MESSAGES),
@@ -119,7 +121,7 @@ class LinkSender:
             entry = outbox.dequeue(service, now)
             if entry is None:
                 break
-            message = entry.message
+            message = entry.message if self._has_order else _without_predecessors(entry.message)
             if isinstance(message, EventSeries):
                 for item in self._encode_series(message, int(service)):
                     frames.add(item)
@@ -181,6 +183,15 @@ def _aged(message: Message, entry: QueuedMessage, now: Instant) -> Message:
     if not isinstance(message, Relay) or not isinstance(message.message, Forward):
         return message
     return replace(message, message=replace(message.message, expires_in_ms=entry.expires_in_ms(now)))
+
+
+def _without_predecessors(message: Message) -> Message:
+    """Return *message* as a peer decodes it that does not know them."""
+    if isinstance(message, Relay):
+        return replace(message, message=_without_predecessors(message.message))
+    if isinstance(message, Forward) and message.predecessors:
+        return replace(message, predecessors=())
+    return message
 
 
 def _is_large(message: Forward, bound: int) -> bool:

@@ -41,7 +41,6 @@ class LocalDelivery(NamedTuple):
 
     gateway: str
     forward: Forward
-    is_late: bool
 
 
 class Federation:
@@ -62,7 +61,7 @@ class Federation:
         self.sent: list[tuple[str, str, Message]] = []
         """All messages: from, to, message."""
         self.local_deliveries: list[LocalDelivery] = []
-        self.reorder_buffers: dict[str, dict[tuple[int, int], tuple[Forward, bool | None]]] = {}
+        self.reorder_buffers: dict[str, dict[tuple[int, int], tuple[Forward, str | None]]] = {}
         """Events that wait at each gateway for others that they may have overtaken, or for answers."""
         self.retained: dict[str, dict[str, Forward]] = {}
         """Retained messages of each gateway, by topic."""
@@ -110,7 +109,7 @@ class Federation:
             self.cut(name, other)
         self.boots[name] += 1
         self.peers[name] = self._new_router(name)
-        self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()]))
+        self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()], self.now))
         for other in others:
             self.connect(name, other)
 
@@ -126,7 +125,7 @@ class Federation:
         self.boots[name] += 1
         self.peers[name] = self._new_router(name)
         self.peers[name].start(self.now)
-        self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()]))
+        self.perform(name, self.peers[name].resume([*self.reorder_buffers.get(name, {}).values()], self.now))
         for number, topic_filter in subscriptions.items():
             self.subscribe(name, number, topic_filter)
         for other in self.topology.gateway(name).peers():
@@ -211,8 +210,8 @@ class Federation:
                     self._answer_retained(gateway, request, interest)
                 case DeliverRetained(number, forward):
                     self.retained_replies.append((gateway, number, forward))
-                case HoldEvent(forward, is_entry):
-                    self.reorder_buffers.setdefault(gateway, {})[forward.header.eid] = (forward, is_entry)
+                case HoldEvent(forward, arrival):
+                    self.reorder_buffers.setdefault(gateway, {})[forward.header.eid] = (forward, arrival)
                 case ReleaseEvent(eid):
                     self.reorder_buffers.get(gateway, {}).pop(eid, None)
                 case AttachHeader():
@@ -221,7 +220,7 @@ class Federation:
     def deliver_local(self, gateway: str, delivery: DeliverEvent) -> None:
         """Deliver an event to local clients."""
         self.reorder_buffers.get(gateway, {}).pop(delivery.forward.header.eid, None)
-        self.local_deliveries.append(LocalDelivery(gateway, delivery.forward, delivery.is_late))
+        self.local_deliveries.append(LocalDelivery(gateway, delivery.forward))
         if delivery.forward.retain and delivery.is_entry:
             self.retained.setdefault(gateway, {})[delivery.forward.topic] = delivery.forward
 

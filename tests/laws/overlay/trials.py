@@ -10,7 +10,7 @@ from edgebroker.filters import Filter
 from edgebroker.names import Address
 from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.messages import Forward
-from edgebroker.overlay.reorder_buffer import HOLD_TIME
+from edgebroker.overlay.reorder_buffer import BROKEN_WAIT_MAX
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft, Uplink
 from edgebroker.overlay.topology.factor import Factor
@@ -140,7 +140,7 @@ class Trial:
     def arrive(self) -> Counter[str]:
         """Let it arrive; return how often each gateway was handed it."""
         self.settle()
-        self.federation.advance(HOLD_TIME)
+        self.federation.advance(BROKEN_WAIT_MAX)
         return Counter(handed.gateway for handed in self.federation.local_deliveries)
 
     def check(self, is_calm: bool) -> None:

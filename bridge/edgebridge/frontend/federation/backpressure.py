@@ -119,27 +119,27 @@ class CongestionSampler:
 
     def sample(self, now: Instant) -> bool:
         """All links were flushed: a window begins if something waits all the same, and ends when it is time. Returns
-        whether a link is stalled that was not, or the other way round.
+        whether a link is stalled or congested that was not, or the other way round.
         """
         is_news = False
         if now >= self._next_look:
             self._next_look = now + WINDOW
             for link in self._links:
                 is_news = self._peers.link_status.set_stalled(link.peer, link.is_stalled(now)) or is_news
-        if self.is_dynamic:
-            self._sample_queues(now)
-        return is_news
+        return (self.is_dynamic and self._sample_queues(now)) or is_news
 
-    def _sample_queues(self, now: Instant) -> None:
+    def _sample_queues(self, now: Instant) -> bool:
+        is_news = False
         if self.due is None:
             if any(link.is_held_up(now) or link.late(now) for link in self._links):
                 self._begin(now)
         elif now >= self.due:
             queues = {link.peer: self._queue(link, now) for link in self._links}
-            self._peers.end_window({peer: queue for peer, queue in queues.items() if queue.waiting})
+            is_news = self._peers.end_window({peer: queue for peer, queue in queues.items() if queue.waiting})
             self.due = None
             if any(queue.waiting for queue in queues.values()):
                 self._begin(now)
+        return is_news
 
     def _begin(self, now: Instant) -> None:
         self.due = now + WINDOW

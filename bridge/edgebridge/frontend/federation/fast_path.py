@@ -123,7 +123,7 @@ class FederationFastPath:
         return self._receive_series(peer, message, now)
 
     def _receive_event(self, peer: str, forward: Forward, now: Instant) -> bool:
-        found = self._forwarding_cache.receive_one(peer, forward)
+        found = self._forwarding_cache.receive_one(peer, forward, now)
         if found is None:
             return False
         is_ours, sends = found
@@ -162,7 +162,7 @@ class FederationFastPath:
         plan = self._fan_out_cache.fan_out(first.topic.encode())
         if not plan.is_uniform:
             return False
-        sends = self._forwarding_cache.receive(peer, series)
+        sends = self._forwarding_cache.receive(peer, series, now)
         if sends is None:
             return False
         self._send_all(sends, now)

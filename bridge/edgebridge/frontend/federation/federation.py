@@ -181,7 +181,7 @@ class FederationMember:
         self._id_reservation.begin(self.peers.ids, now)
         self._start_links(now)
         self.retained.advertise(now)
-        self._perform_atomically(self.peers.resume(self.reorder_store.recovered(now)), now)
+        self._perform_atomically(self.peers.resume(self.reorder_store.recovered(now), now), now)
         self._node.timers.set(OVERLAY, now)
 
     def _start_links(self, now: Instant) -> None:
@@ -237,7 +237,7 @@ class FederationMember:
                 elif not isinstance(message, Forward):
                     continue
                 elif clusters:
-                    sends = self.peers.forwarder.reroute(message, clusters[0])
+                    sends = self.peers.forwarder.reroute(message, clusters[0], now)
                 else:
                     sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
                 for send in sends:
@@ -482,6 +482,9 @@ class FederationMember:
             case DeliveryEvent(peer, events):
                 self.peer_copies.delivered(peer, events, now)
             case DropEvent(peer, messages, cause, fate):
+                for message in messages:
+                    if (forward := event_of(message)) is not None:
+                        self.peers.dropped(forward)
                 self.peer_copies.dropped(peer, messages, cause, fate, now)
 
     def _perform_atomically(self, effects: Iterable[Effect], now: Instant) -> None:
@@ -534,7 +537,7 @@ class FederationMember:
                     events.setdefault(forward.header.eid, _FederationEvent(forward)).local_delivery = effect
                 case HoldEvent():
                     self.reorder_store.add(effect, now)
-                    is_held = is_held or effect.is_entry is not None
+                    is_held = is_held or effect.arrival is not None
                 case ReleaseEvent(eid):
                     self.reorder_store.remove(eid, now)
                 case StoreInterests():

@@ -56,7 +56,7 @@ def join(
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
     frontend.subscribe_handler.held_subacks = overlay.held_subacks
     node.subscription_listener = overlay
-    serial = ForwardingCache(overlay.peers, ways.is_dynamic)
+    serial = ForwardingCache(overlay.peers)
     overlay.fast_path = frontend.input.federation_path = FederationFastPath(
         serial,
         node,

@@ -37,7 +37,7 @@ class ReorderStore:
     """Those of one gateway."""
 
     def __init__(
-        self, session_journal: SessionJournal, stored: Mapping[EventId, tuple[Forward, bool | None, int | None]]
+        self, session_journal: SessionJournal, stored: Mapping[EventId, tuple[Forward, str | None, int | None]]
     ) -> None:
         """*stored*: what an earlier run left."""
         self._journal = session_journal
@@ -52,19 +52,17 @@ class ReorderStore:
         forward = hold.forward
         expires_in_ms = forward.expires_in_ms
         at = None if expires_in_ms is None else now + expires_in_ms * MILLISECOND + self._journal.clock_offset
-        self._events[forward.header.eid] = (forward, hold.is_entry, at)
-        self._journal.append(held_record(forward, hold.is_entry, at), True, now)
+        self._events[forward.header.eid] = (forward, hold.arrival, at)
+        self._journal.append(held_record(forward, hold.arrival, at), True, now)
 
     def remove(self, eid: EventId, now: Instant) -> None:
         """An event is handed on, or leaves, and what it leads to is appended next to this."""
         if self._events.pop(eid, None) is not None:
             self._journal.append(delivered_record(eid), False, now)
 
-    def recovered(self, now: Instant) -> list[tuple[Forward, bool | None]]:
-        """Return what an earlier run left: each event, and whether it entered the cluster here; None for an event of a
-        local client.
-        """
-        return [(self._aged(forward, at, now), is_entry) for forward, is_entry, at in self._events.values()]
+    def recovered(self, now: Instant) -> list[tuple[Forward, str | None]]:
+        """Return what an earlier run left: each event, and its `HoldEvent.arrival`."""
+        return [(self._aged(forward, at, now), arrival) for forward, arrival, at in self._events.values()]
 
     def records(self) -> Iterator[bytes]:
         """All that the journal has to know, said again."""

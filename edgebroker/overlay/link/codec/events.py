@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from edgebroker.cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, CborReader, encode_cbor, head
 from edgebroker.errors import TopicInvalid
 from edgebroker.header import EventHeader
-from edgebroker.limits import TOPIC_BYTES_MAX, USER_PROPERTIES_MAX
+from edgebroker.limits import CLUSTERS_MAX, TOPIC_BYTES_MAX, USER_PROPERTIES_MAX
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.messages import EventSeries, Forward
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -36,7 +36,8 @@ PUBLISHER: Final = 1
 CLIENT: Final = 2
 """The first of the fields that a flow keeps, in the order of `State`."""
 EXPIRES_IN_MS: Final = 19
-"""Applies only to the event that contains it."""
+PREDECESSORS: Final = 20
+"""These two apply only to the event that contains them. PREDECESSORS: cluster, distance, cluster, distance ..."""
 
 State: TypeAlias = tuple[Any, ...]
 """Client, service, QoS, retain, adv, hc, civ, epoch, trace, group, view, user, content type, properties, walked,
@@ -87,7 +88,7 @@ class FlowWriter:
         header = forward.header
         state = _state_of(forward, service)
         flow = self._flows.get((header.publisher, forward.topic))
-        if flow is None or flow.state != state or expires_in_ms is not None:
+        if flow is None or flow.state != state or expires_in_ms is not None or forward.predecessors:
             return self._told(forward, flow, state, expires_in_ms)
         self._latest = flow
         flow.is_recent = True
@@ -132,6 +133,8 @@ class FlowWriter:
         self._latest = flow
         if expires_in_ms is not None:
             told[EXPIRES_IN_MS] = expires_in_ms
+        if forward.predecessors:
+            told[PREDECESSORS] = [number for pair in forward.predecessors for number in pair]
         flow.is_recent = True
         step = forward.header.sequence - flow.sequence
         delay = forward.header.published_ms - flow.published_ms
@@ -188,10 +191,10 @@ class AloneWriter:
             (_ALONE_HEAD, _signed(header.sequence), _signed(header.published_ms), head(BYTES, len(payload)), payload)
         )
         known = self._told.get(key)
-        if known is not None and known[0] == state:
+        if known is not None and known[0] == state and not forward.predecessors:
             return begin + known[1]
         item = FlowWriter().write(forward, service, None)
-        if item.startswith(begin):  # else its names are long, so it is in slot 0
+        if item.startswith(begin) and not forward.predecessors:  # else its names are long, so it is in slot 0
             if len(self._told) >= SLOTS_MAX:
                 self._told.clear()
             self._told[key] = (state, item[len(begin) :])
@@ -213,6 +216,7 @@ class FlowReader:
         delay = reader.integer()
         payload = reader.octets()
         expires_in_ms: int | None = None
+        predecessors: tuple[tuple[int, int], ...] = ()
         count = 1
         if size in (_CHANGED, _SERIES):
             changes = reader.item()
@@ -220,9 +224,18 @@ class FlowReader:
                 raise FrameBroken(f"what changed of an event is no map, before byte {reader.at}")
             flow = self._changed(slot, changes)
             expires_in_ms = changes.get(EXPIRES_IN_MS)
+            if PREDECESSORS in changes:
+                numbers = changes[PREDECESSORS]
+                predecessors = tuple(zip(numbers[::2], numbers[1::2], strict=True))
             if size == _SERIES:
                 count = reader.unsigned()
-                if expires_in_ms is not None or count < 2 or len(payload) < count or len(payload) % count:
+                if (
+                    expires_in_ms is not None
+                    or predecessors
+                    or count < 2
+                    or len(payload) < count
+                    or len(payload) % count
+                ):
                     raise FrameBroken(f"no series of {count} events before byte {reader.at}")
         elif size != STEADY:
             raise FrameBroken(f"an event of {size} items before byte {reader.at}")
@@ -270,6 +283,7 @@ class FlowReader:
             walked,
             was_marked,
             passed,
+            predecessors,
         )
         if count == 1:
             return forward
@@ -352,6 +366,11 @@ def _topic_of(text: str) -> str:
         raise FrameBroken(str(error)) from None
 
 
+def _is_predecessors(value: Any) -> bool:
+    is_list = type(value) is list and 0 < len(value) <= 2 * CLUSTERS_MAX and not len(value) % 2
+    return is_list and all(map(_number(4), value[::2])) and all(map(_number(32), value[1::2]))
+
+
 def _number(bits: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and 0 <= value < 1 << bits
 
@@ -392,6 +411,7 @@ _CHECKS: Final[dict[Any, Callable[[Any], bool]]] = dict(
             _is_flag,
             lambda value: type(value) is list and all(map(_number(10), value)),
             _number(48),
+            _is_predecessors,
         )
     )
 )

@@ -202,8 +202,7 @@ class PromiseChecker:
         world = self._world
         if world.damaged or any(disturbance.kind in DISKS for disturbance in world.disturbances):
             return  # a refusal may be lost on its way: then the client sends the message again, after later ones
-        unordered = LATE_KINDS if world.shape.is_dynamic else UNORDERED
-        has_one_way = len(world.roads) < 2 or all(disturbance.kind in unordered for disturbance in world.disturbances)
+        has_one_way = len(world.roads) < 2 or all(disturbance.kind in UNORDERED for disturbance in world.disturbances)
 
         def concerns(reader: Participant, published: PublishedMessage) -> bool:
             if world.devices[reader.name].device.kind in CREW:
