@@ -94,6 +94,28 @@ class RedialPeer:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestAgain:
+    """The link to *peer* is broken, but *peer* can be reached over others: ask it with `FederationRouter.request_again`
+    to send on other paths what waits there, and tell it what has been received.
+    """
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyOutbox:
+    """*peer* asks for what waits on the link to it, which is broken at its end, on other paths. End the connection,
+    handle the acknowledgement of *received*, take all events out of the outbox, and send what
+    `FederationRouter.send_again` returns for them.
+    """
+
+    peer: str
+    store: bytes
+    received: tuple[int, ...]
+    """As in `SendAgain`."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndLease:
     """*peer* was away for so long that its sessions have ended. Drop what waits for it."""
 
@@ -134,6 +156,8 @@ Effect: TypeAlias = (
     | DeliverRetained
     | StoreInterests
     | RedialPeer
+    | RequestAgain
+    | EmptyOutbox
     | EndLease
     | ReportStatus
     | ReceiveStatus

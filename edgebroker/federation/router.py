@@ -42,9 +42,11 @@ from edgebroker.federation.effects import (
     AttachHeader,
     DeliverEvent,
     Effect,
+    EmptyOutbox,
     EndLease,
     HoldEvent,
     ReleaseEvent,
+    RequestAgain,
     SendMessage,
 )
 from edgebroker.federation.forwarding import Forwarder, aged, forward_of
@@ -79,6 +81,7 @@ from edgebroker.overlay.messages import (
     Restate,
     RetainedQuery,
     RetainedReply,
+    SendAgain,
     StateKind,
     StatusQuery,
     StatusReply,
@@ -108,6 +111,7 @@ class FederationRouter:
         *,
         boot: int = 0,
         first: int = 0,
+        is_restarted: bool = False,
         keeps_retained: Callable[[TopicFilter], bool] = lambda _: False,
     ) -> None:
         self.gateway = topology.gateway(name)
@@ -134,7 +138,8 @@ class FederationRouter:
         )
         self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options)
         self.reorder_buffer = ReorderBuffer()
-        self._linked_at: Instant | None = None
+        self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
+        self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
         self.claims = RetainedClaims(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
@@ -151,6 +156,7 @@ class FederationRouter:
         self.gossip.restore(known or {})
         self.interests.await_neighbours()
         self.timers.set("grace", now + GRACE)
+        self.timers.set("restarted", now + 2 * KEPT)
         for peer in self.gateway.peers():
             self.timers.set(("dead", peer), now + FIRST_CONTACT_TIMEOUT)
             self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
@@ -178,10 +184,9 @@ class FederationRouter:
         """Handle an open link to *peer*; both ends compare what they announced. *has_flush*: the peer returns an
         InterestFlush.
         """
-        if self._linked_at is None:
-            self._linked_at = now
         self.link_status.set_up(peer, True)
         self.flushes.link_up(peer, has_flush)
+        self._asked_again.discard(peer)
         self.timers.cancel(("lease", peer))
         self.timers.cancel(("dead", peer))
         sends = self.gossip.link_up(peer)
@@ -195,7 +200,8 @@ class FederationRouter:
         self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
         self.timers.set(("dead", peer), now + DEAD_AFTER)
         self.gossip.link_down(peer)
-        self.reorder_buffer.hasten(self.gossip.link_state.number_of(peer), now + BROKEN_WAIT_MAX)
+        if not self.gossip.link_state.is_reachable(peer):
+            self.reorder_buffer.hasten(self.gossip.link_state.number_of(peer), now + BROKEN_WAIT_MAX)
         self._set_timers(now)
         return [*self._release(self.region.link_down(peer), now), *self.flushes.link_down(peer)]
 
@@ -204,6 +210,21 @@ class FederationRouter:
         changed.
         """
         return self.link_status.measure(queues)
+
+    def request_again(self, peer: str, store: bytes, received: tuple[int, ...]) -> list[SendMessage]:
+        """Ask *peer* for what waits on the broken link between the two. For the arguments see `SendAgain`."""
+        return self.gossip.relay.relay(peer, SendAgain(store, received), TrafficClass.CONTROL)
+
+    def send_again(self, peer: str, message: Message, now: Instant) -> list[SendMessage]:
+        """Return the copies that leave instead of *message*, an event that waited on the broken link to *peer*."""
+        cluster = self.gossip.link_state.cluster_of(self.gossip.link_state.number_of(peer))
+        if isinstance(message, Relay):
+            return self.gossip.relay.forward(message, TrafficClass.LIVE)
+        if not isinstance(message, Forward):
+            return []
+        if cluster == self.gateway.cluster:
+            return self.forwarder.reroute_inside(message, peer, now)
+        return self.forwarder.reroute(message, cluster, now)
 
     # -- local clients -------------------------------------------------------------------------------------------------
 
@@ -392,9 +413,12 @@ class FederationRouter:
             case StatusReply():
                 return self.status_queries.receive_reply(message)
             case LinkStateUpdate() | Backpressure():
-                return self._propagate(self.gossip.receive_flooded(peer, message), now)
+                sends = self._propagate(self.gossip.receive_flooded(peer, message), now)
+                return [*sends, *self._ask_again()]
             case Relay():
                 return self._receive_relay(message, now)
+            case SendAgain(store, received):
+                return [EmptyOutbox(peer, store, received)]
             case _:
                 assert_never(message)
 
@@ -413,6 +437,8 @@ class FederationRouter:
                     effects += self._end_idle(now)
                 case "sort":
                     effects += self._release_held(self.reorder_buffer.release(now), now)
+                case "restarted":
+                    self._is_restarted = False
                 case "settle":
                     self.forwarder.settle(now)
                 case "answers":
@@ -424,6 +450,7 @@ class FederationRouter:
                     effects += self.region.compare(self.interests.epoch)
                 case ("dead", str(peer)):
                     effects += self._propagate(self.gossip.declare_dead(peer), now)
+                    effects += self._ask_again()
                 case ("lease", str(peer)):
                     effects += self._expire_lease(peer, now)
         self._set_timers(now)
@@ -452,12 +479,31 @@ class FederationRouter:
             if not relay.is_alone:
                 return self._receive_event(origin, message, now)
             return [DeliverEvent(message, False)] if self.forwarder.receive_for_clients(message) else []
+        if isinstance(message, SendAgain):
+            return self.received(origin, message, now)
         if origin not in self.interests and is_regional(message):  # from a host or a deputy
             if not self.gossip.is_up(origin):
                 self.timers.set(("lease", origin), now + self._options.lease_s * SECOND)
         elif not self.gossip.accepts_interests_from(origin):  # it announces them again once it is a known stand-in
             return []
         return [*self._propagate(self.gossip.mark_alive(origin), now), *self.received(origin, message, now)]
+
+    def _ask_again(self, awaited: str | None = None) -> list[Effect]:
+        """Ask gateways of other clusters, to which the link is lost but another path leads, for what waits there; for
+        *awaited* it need not be lost for long.
+        """
+        link_state = self.gossip.link_state
+        peers = [
+            peer
+            for peer in self.gateway.peers()
+            if peer not in self.gateway.neighbours
+            and peer not in self._asked_again
+            and not self.link_status.is_up(peer)
+            and (peer == awaited or link_state.is_lost(peer))
+            and link_state.is_reachable(peer)
+        ]
+        self._asked_again.update(peers)
+        return [RequestAgain(peer) for peer in peers]
 
     def _receive_event(self, peer: str, forward: Forward, now: Instant) -> list[Effect]:
         distance = forward.distance(self.gateway.cluster)
@@ -483,19 +529,24 @@ class FederationRouter:
         if self.reorder_buffer.has(publisher, sequence):
             self.forwarder.duplicates += 1
             return beyond
-        released = self.reorder_buffer.add(held, sequence - distance, now + self._wait_max(publisher, now))
+        released = self.reorder_buffer.add(held, sequence - distance, now + self._wait_max(forward, now))
         self._set_timers(now)
         holds = [HoldEvent(*held)] if forward.qos else []
-        return [*beyond, *holds, *self._release_held(released, now)]
+        return [*beyond, *holds, *self._release_held(released, now), *self._ask_again(self._host_of(forward))]
 
-    def _wait_max(self, publisher: int, now: Instant) -> Duration:
-        """Return how long an event of *publisher* waits for its predecessor: not long if that may have been here in an
-        earlier run, or if the link on which it arrives as a rule is down.
+    def _wait_max(self, forward: Forward, now: Instant) -> Duration:
+        """Return how long *forward* waits for its predecessor: not long if that may have been here in an earlier run, or
+        if it was lost with a link or waits at a gateway that cannot be reached.
         """
-        host = self.gossip.link_state.name_of(host_of(publisher))
-        is_new = self._linked_at is None or now < self._linked_at + 2 * KEPT
-        is_broken = host not in self.gateway.peers() or self.link_status.is_failed(host)
-        return BROKEN_WAIT_MAX if is_new or is_broken else WAIT_MAX
+        peer = self._host_of(forward)
+        is_broken = peer is None or (self.link_status.is_failed(peer) and not forward.qos)
+        is_away = peer is None or not (self.link_status.is_up(peer) or self.gossip.link_state.is_reachable(peer))
+        return BROKEN_WAIT_MAX if self._is_restarted or is_broken or is_away else WAIT_MAX
+
+    def _host_of(self, forward: Forward) -> str | None:
+        """Return the peer at which *forward* was published, or from which it comes as a rule; None if it is none."""
+        host = self.gossip.link_state.name_of(host_of(forward.header.publisher))
+        return host if host in self.gateway.peers() else None
 
     def _release_held(self, held: Iterable[HeldEvent], now: Instant, was_held: bool = True) -> list[Effect]:
         """Deliver and forward events in their turn, and those that waited for them."""

@@ -323,6 +323,18 @@ class Backpressure:
     """The interests of the neighbour, up to a limit; empty: there is room again."""
 
 
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Asks a gateway to send on other paths what waits for the sender on the link between the two, which is broken.
+    Only gateways with the capability "order" decode it.
+    """
+
+    store: bytes
+    """Names the journal of the receiver from which the sender received these numbers."""
+    received: tuple[int, ...]
+    """Class, last number received of this class, class, number ..., as in a hello."""
+
+
 # -- operators --------------------------------------------------------------------------------------------------------
 
 
@@ -389,5 +401,6 @@ Message: TypeAlias = (
     | StatusReply
     | InterestFlush
     | InterestFlushed
+    | SendAgain
 )
 """Any message between gateways."""

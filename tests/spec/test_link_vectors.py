@@ -7,6 +7,7 @@ Bytes that differ are another version of the protocol.
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ from edgebroker.overlay.messages import (
     Restate,
     RetainedQuery,
     RetainedReply,
+    SendAgain,
     StateKind,
     StatusQuery,
     StatusReply,
@@ -160,7 +162,9 @@ MESSAGES: dict[str, Message] = {
     "status-reply": StatusReply(3 << 22 | 6, 4, b'{"links": []}'),
     "interest-flush": InterestFlush(3 << 22 | 7),
     "interest-flushed": InterestFlushed(3 << 22 | 7),
+    "send-again": SendAgain(bytes(range(8)), (1, 1_048_600, 2, 7)),
     "event-alone": READING,
+    "event-in-order": replace(READING, predecessors=((0, 1), (2, 0))),
 }
 WORDS: dict[str, tuple[SignalCode, list[Any]]] = {
     "ack": (SignalCode.ACK, [0, 12, 1, 1 << 33]),

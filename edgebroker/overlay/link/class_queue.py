@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import NEVER, Instant
@@ -71,6 +72,15 @@ class QueuedMessage:
         its fate.
         """
         return self.expires_at is not None and now >= self.expires_at and not self.was_sent
+
+    def message_at(self, now: Instant) -> Message:
+        """Return the message with the remaining expiry interval of its event at *now*."""
+        message = self.message
+        if self.expires_at is None or isinstance(message, EventSeries):
+            return message
+        if isinstance(message, Relay) and isinstance(message.message, Forward):
+            return replace(message, message=replace(message.message, expires_in_ms=self.expires_in_ms(now)))
+        return replace(message, expires_in_ms=self.expires_in_ms(now)) if isinstance(message, Forward) else message
 
     def expires_in_ms(self, now: Instant) -> int | None:
         """Return the remaining message expiry interval at *now*; None: it does not expire."""

@@ -24,14 +24,14 @@ and whose record is not arrives again, and is recognised by its event id.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 from edgebroker.instants import MILLISECOND, NEVER, SECOND, Duration, Instant
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.budget import LinkBudget
-from edgebroker.overlay.link.class_queue import QueueFigures
+from edgebroker.overlay.link.class_queue import QueuedMessage, QueueFigures
 from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.frames import LinkSignal, SignalCode
 from edgebroker.overlay.link.connection import LinkConnection
@@ -50,6 +50,7 @@ from edgebroker.overlay.link.handshake import (
     GatewayIdentity,
     Hello,
     HelloRefused,
+    ReceiveState,
     RefusalCode,
     encode_hello,
 )
@@ -117,6 +118,8 @@ class BackOff:
 
 MARK_INTERVAL: Final[Duration] = 50 * MILLISECOND
 MARKS_MAX: Final = 128
+EMPTIED_AFTER: Final[Duration] = SECOND
+"""How old a connection must be if the peer says that it is broken: it may mean an earlier one."""
 LATE: Final[Duration] = SECOND
 """An acknowledgement that takes longer than this, or than four of the shortest round trips, is late: the peer syncs its
 disk before, which takes a tenth of it, or the message stands in a queue on the way.
@@ -512,6 +515,26 @@ class Link:
         for service, number in self._received(hello)[0].items():
             if reason := self._never_sent(service, number):
                 raise HelloRefused(RefusalCode.UNSENT, reason)
+
+    def receive_state(self) -> ReceiveState:
+        """Return what this end has received from the peer."""
+        return self.acks.receive_state()
+
+    def empty(self, store: bytes, received: Mapping[TrafficClass, int], now: Instant) -> list[QueuedMessage]:
+        """End the connection, which is broken at the peer's end, and take all events out of the outbox that the peer
+        has not *received* from this gateway's journal *store*. Returns nothing if the connection is new, or if events
+        are on the disk: then they wait for the next connection.
+        """
+        if self.outbox.backlog.pages or (self.connection is not None and now < self._opened_at + EMPTIED_AFTER):
+            return []
+        if self.connection is not None:
+            self.connection.end("the peer asks for what waits on other paths", now)
+        for service, upto in received.items():
+            if store == self.identity.store and not self._never_sent(service, upto):
+                self.outbox.acked(service, upto)
+        entries = [entry for queue in self.outbox.queues.values() for entry in queue.in_memory() if entry.is_event]
+        self.outbox.discard(Cause.HANDED_OVER)
+        return entries
 
     def _never_sent(self, service: TrafficClass, number: int) -> str:
         """Return why the acknowledgement of *number* is false; empty if it may be true."""

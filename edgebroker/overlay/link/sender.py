@@ -21,6 +21,7 @@ from edgebroker.overlay.messages import (
     Forward,
     Message,
     Relay,
+    SendAgain,
 )
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
@@ -44,7 +45,8 @@ class LinkSender:
     ) -> None:
         """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
         Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests; otherwise they
-        are left out. *has_order*: it decodes `Forward.predecessors`; otherwise events are sent without.
+        are left out. *has_order*: it decodes `Forward.predecessors`, without which events are
+        sent otherwise, and SendAgain messages.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
@@ -54,6 +56,7 @@ class LinkSender:
             *(() if has_backpressure else (Backpressure,)),
             *(() if has_operator else OPERATOR_MESSAGES),
             *(() if has_flush else FLUSH_MESSAGES),
+            *(() if has_order else (SendAgain,)),
         )
         self._fair_queue = FairQueue()
         self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
@@ -121,16 +124,19 @@ class LinkSender:
             entry = outbox.dequeue(service, now)
             if entry is None:
                 break
-            message = entry.message if self._has_order else _without_predecessors(entry.message)
+            message = entry.message_at(now) if isinstance(entry.message, Relay) else entry.message
+            if not self._has_order:
+                message = _without_predecessors(message)
             if isinstance(message, EventSeries):
                 for item in self._encode_series(message, int(service)):
                     frames.add(item)
                 outbox.written(entry)
                 continue
             if not isinstance(message, Forward):
-                if self._left_out and isinstance(message, self._left_out):
+                inner = message.message if isinstance(message, Relay) else message
+                if self._left_out and isinstance(inner, self._left_out):
                     continue
-                item = body(_aged(message, entry, now), service)
+                item = body(message, service)
                 is_large = len(item) > self._part_bytes
             elif is_large := _is_large(message, self._part_bytes):
                 item = alone(message, service, entry.expires_in_ms(now))
@@ -176,13 +182,6 @@ class LinkSender:
         for entry, _, _ in self._parts.values():
             outbox.requeue(entry)
         self._parts.clear()
-
-
-def _aged(message: Message, entry: QueuedMessage, now: Instant) -> Message:
-    """Return *message* with its remaining expiry interval."""
-    if not isinstance(message, Relay) or not isinstance(message.message, Forward):
-        return message
-    return replace(message, message=replace(message.message, expires_in_ms=entry.expires_in_ms(now)))
 
 
 def _without_predecessors(message: Message) -> Message:

@@ -15,9 +15,11 @@ from edgebroker.federation.effects import (
     DeliverEvent,
     DeliverRetained,
     Effect,
+    EmptyOutbox,
     HoldEvent,
     LookUpRetained,
     ReleaseEvent,
+    RequestAgain,
     SendMessage,
 )
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
@@ -214,6 +216,11 @@ class Federation:
                     self.reorder_buffers.setdefault(gateway, {})[forward.header.eid] = (forward, arrival)
                 case ReleaseEvent(eid):
                     self.reorder_buffers.get(gateway, {}).pop(eid, None)
+                case RequestAgain(peer):
+                    self.perform(gateway, self.peers[gateway].request_again(peer, b"", ()))
+                case EmptyOutbox(peer):
+                    for message in self.outboxes.pop((gateway, peer), []):
+                        self.perform(gateway, self.peers[gateway].send_again(peer, message, self.now))
                 case AttachHeader():
                     pass
 
@@ -242,4 +249,6 @@ class Federation:
 
     def _new_router(self, name: str) -> FederationRouter:
         boot = self.boots[name]
-        return FederationRouter(self.topology, name, self.options, boot=boot, first=boot * 1_000)
+        return FederationRouter(
+            self.topology, name, self.options, boot=boot, first=boot * 1_000, is_restarted=boot > 0
+        )

@@ -42,6 +42,7 @@ from edgebroker.federation.effects import (
     DeliverEvent,
     DeliverRetained,
     Effect,
+    EmptyOutbox,
     EndFlush,
     EndLease,
     HoldEvent,
@@ -50,6 +51,7 @@ from edgebroker.federation.effects import (
     RedialPeer,
     ReleaseEvent,
     ReportStatus,
+    RequestAgain,
     SendMessage,
     StoreInterests,
 )
@@ -146,7 +148,13 @@ class FederationMember:
         self._is_dialling = False
         self.retained = federated_retained
         self.peers = FederationRouter(
-            topology, name, ways, boot=own.boot, first=own.first, keeps_retained=federated_retained.retains_own
+            topology,
+            name,
+            ways,
+            boot=own.boot,
+            first=own.first,
+            is_restarted=stored.run > 0,
+            keeps_retained=federated_retained.retains_own,
         )
         self.peers.subscribe_to_claims()
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
@@ -482,7 +490,7 @@ class FederationMember:
             case DeliveryEvent(peer, events):
                 self.peer_copies.delivered(peer, events, now)
             case DropEvent(peer, messages, cause, fate):
-                for message in messages:
+                for message in messages if cause is not Cause.HANDED_OVER else ():
                     if (forward := event_of(message)) is not None:
                         self.peers.dropped(forward)
                 self.peer_copies.dropped(peer, messages, cause, fate, now)
@@ -544,6 +552,12 @@ class FederationMember:
                     self.interest_store.update(effect, now)
                 case RedialPeer(peer):
                     self.links[peer].dial_soon(now)
+                case RequestAgain(peer):
+                    state = self.links[peer].receive_state()
+                    numbers = tuple(number for pair in state.upto.items() for number in pair)
+                    self.send_all(self.peers.request_again(peer, state.store, numbers), now)
+                case EmptyOutbox(peer, store, received):
+                    self._send_again(peer, store, received, now)
                 case EndLease(peer):
                     if self.links[peer].connection is None:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
@@ -562,6 +576,21 @@ class FederationMember:
         for event in events.values():
             self._account_event(event, now)
         return [] if mine is None else mine.peers
+
+    def _send_again(self, peer: str, store: bytes, received: tuple[int, ...], now: Instant) -> None:
+        """Send what waits for *peer* on other paths; it is in the transaction of the message that asked for it."""
+        if any(service not in set(TrafficClass) for service in received[::2]):
+            return
+        upto = {TrafficClass(service): number for service, number in zip(received[::2], received[1::2], strict=False)}
+        upto.pop(TrafficClass.CONTROL, None)
+        entries = self.links[peer].empty(store, upto, now)
+        if entries:
+            self.perform(self.peers.link_down(peer, now), now)
+        for entry in entries:
+            for send in self.peers.send_again(peer, entry.message_at(now), now):
+                self.links[send.peer].send(send.message, send.service, now)
+                if (forward := event_of(send.message)) is not None:
+                    self.peer_copies.resume_copy(send.peer, forward, now)
 
     def _account_event(self, event: _FederationEvent, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""

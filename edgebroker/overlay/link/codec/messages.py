@@ -43,6 +43,7 @@ from edgebroker.overlay.messages import (
     Restate,
     RetainedQuery,
     RetainedReply,
+    SendAgain,
     StateKind,
     StatusQuery,
     StatusReply,
@@ -53,6 +54,8 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Pattern, ValueType, kind_of
 from edgebroker.topics import TopicFilter
 
+STORE_BYTES_MAX: Final = 16
+"""The name of a journal has 8."""
 VALUES_MAX: Final = 16_384
 """Values inside one item. The longest interest that a filter makes has a third of that, the changed fields of an event
 at most 6,200. So many take 3 ms to read; as many as 64 KiB hold took 17.
@@ -379,6 +382,7 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     StatusReply: (_U32, _U16, octets(STATUS_REPORT_BYTES_MAX)),
     InterestFlush: (_U32,),
     InterestFlushed: (_U32,),
+    SendAgain: (octets(STORE_BYTES_MAX), each_of(_U64)),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
