@@ -39,7 +39,7 @@ PRIVATE_NAMES: dict[str, tuple[str, str]] = {
     "laws/test_link_codec_laws.py": ("_flows _slots", "the tables of both ends are bounded, which no byte shows"),
     "spec/test_bridge_poison.py": ("_beginning _buffer", "how much of a large packet is held shows in memory alone"),
     "spec/test_edl_writer.py": ("_making", "how many rows wait for a block shows in memory alone"),
-    "spec/test_overlay_parts.py": ("_publishers _root", "forgotten publishers and empty nodes show in memory alone"),
+    "spec/test_overlay_parts.py": ("_root", "empty nodes show in memory alone"),
     "spec/test_sparkplug.py": ("_nodes _sessions", "the memory that births without metrics take, and counted look-ups"),
     "spec/test_topic_cache_bounds.py": ("_reads _writes", "the size of a cache of decisions is nobody else's business"),
     # moments: a timer, a thread or a signal would call it, at a moment that a test cannot choose

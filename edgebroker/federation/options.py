@@ -31,12 +31,10 @@ class FederationOptions:
     published algorithm [SCOT].
     """
 
-    is_dynamic: bool = False
+    is_dynamic: bool = True
     """Route around congested iLinks (IDR), not only around those that are down."""
     sorts: bool = True
-    """Put events back into publication order after a detour around a congested or broken link; they are delayed for
-    that.
-    """
+    """Let events that take another path than their predecessors name them, and wait for them where both arrive."""
     is_precise: bool = True
     """Answer an advertisement with the interests of the cluster, not only with one bit."""
     is_covering: bool = True
@@ -62,5 +60,5 @@ class FederationOptions:
 
 DEFAULT_OPTIONS: Final = FederationOptions()
 PUBLISHED_OPTIONS: Final = FederationOptions(
-    sorts=False, is_precise=False, is_covering=False, wants_answers=False, suback_wait_ms=0
+    is_dynamic=False, sorts=False, is_precise=False, is_covering=False, wants_answers=False, suback_wait_ms=0
 )

@@ -524,7 +524,8 @@ class FederationRouter:
         held = HeldEvent(forward, peer if is_inside and mate != self.gateway.name else "")
         publisher, sequence = forward.header.eid
         beyond: list[Effect] = [*self.forwarder.beyond(forward, now)]
-        if not self.forwarder.must_wait(forward, distance):
+        is_elsewhere = not is_inside and mate != self.gateway.name  # the mate, perhaps dead, alone knows what was there
+        if is_elsewhere or not self.forwarder.must_wait(forward, distance):
             return [*beyond, *self._release_held([held], now, False)]
         if self.reorder_buffer.has(publisher, sequence):
             self.forwarder.duplicates += 1
@@ -535,8 +536,8 @@ class FederationRouter:
         return [*beyond, *holds, *self._release_held(released, now), *self._ask_again(self._host_of(forward))]
 
     def _wait_max(self, forward: Forward, now: Instant) -> Duration:
-        """Return how long *forward* waits for its predecessor: not long if that may have been here in an earlier run, or
-        if it was lost with a link or waits at a gateway that cannot be reached.
+        """Return how long *forward* waits for its predecessor: not long if that may have been here in an earlier run,
+        was lost with a link, or waits at a gateway that cannot be reached.
         """
         peer = self._host_of(forward)
         is_broken = peer is None or (self.link_status.is_failed(peer) and not forward.qos)

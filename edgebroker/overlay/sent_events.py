@@ -3,6 +3,10 @@
 An event that leaves on another path than the one before it names its predecessor (`Forward.predecessors`), so that the
 gateway at which both arrive can put them in order. Events of QoS 0 may be lost, others wait for what surely arrives, so
 the two have predecessors of their own kind.
+
+Only the last event for each set of receivers is remembered: a publisher whose events are wanted in two sites has two or
+three entries. One that is dropped before it is sent is forgotten, and the one before it for another set takes its
+place.
 """
 
 from __future__ import annotations

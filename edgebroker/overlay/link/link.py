@@ -23,7 +23,6 @@ and whose record is not arrives again, and is recognised by its event id.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
@@ -60,7 +59,7 @@ from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOpt
 from edgebroker.overlay.link.outbox import LinkOutbox, LinkStorage
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
-from edgebroker.overlay.link.sender import LinkSender
+from edgebroker.overlay.link.sender import AckProgress, LinkSender
 from edgebroker.overlay.messages import Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
@@ -116,8 +115,6 @@ class BackOff:
             self._failures = 0
 
 
-MARK_INTERVAL: Final[Duration] = 50 * MILLISECOND
-MARKS_MAX: Final = 128
 EMPTIED_AFTER: Final[Duration] = SECOND
 """How old a connection must be if the peer says that it is broken: it may mean an earlier one."""
 LATE: Final[Duration] = SECOND
@@ -126,49 +123,6 @@ disk before, which takes a tenth of it, or the message stands in a queue on the 
 """
 STALLED_PATIENCES: Final = 3
 """Patiences without progress after which a link is stalled, although its peer answers pings."""
-
-
-class AckProgress:
-    """When messages were sent on a connection, as far as it must be known whether their acknowledgements are late.
-
-    What a proxy, a tunnel or a modem with a large buffer accepts does not wait at this gateway, and may still be far
-    from the peer.
-    """
-
-    __slots__ = ("_marks", "_waits_since", "late_upto")
-
-    def __init__(self) -> None:
-        self._marks: deque[tuple[Instant, dict[TrafficClass, int]]] = deque(maxlen=MARKS_MAX)
-        self._waits_since: Instant | None = None
-        self.late_upto: dict[TrafficClass, int] = {}
-        """Class -> the last number that was sent so long ago that its acknowledgement is late."""
-
-    def sent(self, outbox: LinkOutbox, now: Instant) -> None:
-        """Record that something was sent. The instant is exact to MARK_INTERVAL."""
-        if not outbox.awaits_ack:
-            return
-        if self._waits_since is None:
-            self._waits_since = now
-        if not self._marks or now >= self._marks[-1][0] + MARK_INTERVAL:
-            self._marks.append((now, outbox.last_sent()))
-
-    def acked(self, is_progress: bool, awaits_more: bool, now: Instant) -> None:
-        """Record an acknowledgement. *is_progress*: of something that was not acknowledged before."""
-        if not awaits_more:
-            self._waits_since = None
-            self._marks.clear()
-            self.late_upto = {}
-        elif is_progress:
-            self._waits_since = now
-
-    def update_late(self, late: Duration, now: Instant) -> None:
-        """Let `late_upto` be what was sent *late* or longer ago."""
-        while self._marks and self._marks[0][0] <= now - late:
-            self.late_upto = self._marks.popleft()[1]
-
-    def waits_longer_than(self, duration: Duration, now: Instant) -> bool:
-        """Return whether no acknowledgement has come for *duration* although one is owed."""
-        return self._waits_since is not None and now - self._waits_since >= duration
 
 
 DEFLATE_CAPABILITY: Final = "deflate"

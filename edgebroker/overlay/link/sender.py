@@ -1,12 +1,15 @@
-"""The sending side of a link: encodes what its outbox holds as frames, the most urgent traffic class first."""
+"""The sending side of a link: encodes what its outbox holds as frames, the most urgent traffic class first, and knows
+when they were sent.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from edgebroker.instants import Instant
+from edgebroker.instants import MILLISECOND, Duration, Instant
 from edgebroker.limits import KIB
 from edgebroker.overlay.link.class_queue import QueuedMessage
 from edgebroker.overlay.link.codec.events import FlowWriter
@@ -29,6 +32,53 @@ FRAME_BYTES: Final = 15 * KIB
 """A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
 TURN_BYTES: Final = 512
 """The bytes that a class sends before another one's turn: by weight, LOGS get as many of every 12 KiB."""
+
+
+MARK_INTERVAL: Final[Duration] = 50 * MILLISECOND
+MARKS_MAX: Final = 128
+
+
+class AckProgress:
+    """When messages were sent on a connection, as far as it must be known whether their acknowledgements are late.
+
+    What a proxy, a tunnel or a modem with a large buffer accepts does not wait at this gateway, and may still be far
+    from the peer.
+    """
+
+    __slots__ = ("_marks", "_waits_since", "late_upto")
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[Instant, dict[TrafficClass, int]]] = deque(maxlen=MARKS_MAX)
+        self._waits_since: Instant | None = None
+        self.late_upto: dict[TrafficClass, int] = {}
+        """Class -> the last number that was sent so long ago that its acknowledgement is late."""
+
+    def sent(self, outbox: LinkOutbox, now: Instant) -> None:
+        """Record that something was sent. The instant is exact to MARK_INTERVAL."""
+        if not outbox.awaits_ack:
+            return
+        if self._waits_since is None:
+            self._waits_since = now
+        if not self._marks or now >= self._marks[-1][0] + MARK_INTERVAL:
+            self._marks.append((now, outbox.last_sent()))
+
+    def acked(self, is_progress: bool, awaits_more: bool, now: Instant) -> None:
+        """Record an acknowledgement. *is_progress*: of something that was not acknowledged before."""
+        if not awaits_more:
+            self._waits_since = None
+            self._marks.clear()
+            self.late_upto = {}
+        elif is_progress:
+            self._waits_since = now
+
+    def update_late(self, late: Duration, now: Instant) -> None:
+        """Let `late_upto` be what was sent *late* or longer ago."""
+        while self._marks and self._marks[0][0] <= now - late:
+            self.late_upto = self._marks.popleft()[1]
+
+    def waits_longer_than(self, duration: Duration, now: Instant) -> bool:
+        """Return whether no acknowledgement has come for *duration* although one is owed."""
+        return self._waits_since is not None and now - self._waits_since >= duration
 
 
 class LinkSender:

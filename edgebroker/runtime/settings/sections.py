@@ -442,7 +442,7 @@ class OverlaySettings:
     topology_key: Path | None = key(None, FILE)
     host: str | None = key(None, Text(r"[^\s/]{1,253}", "a host name or an IP address"))
     port: int | None = key(None, Integer(1, 65_535))
-    routing: str = key(STATIC, Choice((STATIC, DYNAMIC)))
+    routing: str = key(DYNAMIC, Choice((STATIC, DYNAMIC)))
     lease_s: int | None = key(None, Integer(60, 365 * 24 * 3_600))
     idle_advertisements_max: int = key(limits.IDLE_ADVERTISEMENTS_MAX, Integer(0, 100_000))
     suback_wait_ms: int = key(1_000, Integer(0, 60_000))

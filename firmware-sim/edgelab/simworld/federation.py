@@ -249,6 +249,4 @@ class Federation:
 
     def _new_router(self, name: str) -> FederationRouter:
         boot = self.boots[name]
-        return FederationRouter(
-            self.topology, name, self.options, boot=boot, first=boot * 1_000, is_restarted=boot > 0
-        )
+        return FederationRouter(self.topology, name, self.options, boot=boot, first=boot * 1_000, is_restarted=boot > 0)

@@ -28,6 +28,7 @@ from edgebroker.overlay.messages import (
     Restate,
     RetainedQuery,
     RetainedReply,
+    SendAgain,
     StateKind,
     StatusQuery,
     StatusReply,
@@ -57,7 +58,9 @@ def some_series(chance: Random, flows: int = 5) -> EventSeries:
     first, count = some_forward(chance, flows), chance.choice([2, 3, 40])
     payload = chance.randbytes(count * chance.choice([1, 23, 60]))
     header = replace(first.header, sequence=min(first.header.sequence, (1 << 32) - count))
-    return EventSeries(replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None), count)
+    return EventSeries(
+        replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None, predecessors=()), count
+    )
 
 
 def some_interests(chance: Random) -> tuple[Interest, ...]:
@@ -97,6 +100,7 @@ def some_forward(chance: Random, flows: int = 5) -> Forward:
         0 if steady else some_number(chance, 8),
         chance.random() < 0.1,
         () if steady else tuple(chance.randrange(1_024) for _ in range(chance.randrange(3))),
+        () if steady else tuple((cluster, some_number(chance, 32)) for cluster in range(chance.randrange(3))),
     )
 
 
@@ -155,6 +159,7 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
     ),
     InterestFlush: lambda chance: InterestFlush(some_number(chance, 32)),
     InterestFlushed: lambda chance: InterestFlushed(some_number(chance, 32)),
+    SendAgain: lambda chance: SendAgain(chance.randbytes(8), (1, some_number(chance, 64), 2, some_number(chance, 64))),
     Relay: lambda chance: Relay(
         chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)
     ),

@@ -16,6 +16,7 @@ This module is compiled: it runs once for every event that crosses a link.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from edgebroker.cbor import ARRAY, BYTES, NEGATIVE, UNSIGNED, CborReader, encode_cbor, head
@@ -52,6 +53,7 @@ _CHANGED: Final = 5
 _SERIES: Final = 6
 
 
+_NO_CHANGES: Final[dict[Any, Any]] = {}
 _CHANGED_HEAD: Final = head(ARRAY, _CHANGED)[0]
 _ALONE_HEAD: Final = head(ARRAY, _CHANGED) + head(UNSIGNED, 1)
 _SERIES_HEAD: Final = head(ARRAY, _SERIES)
@@ -215,27 +217,17 @@ class FlowReader:
         step = reader.integer()
         delay = reader.integer()
         payload = reader.octets()
-        expires_in_ms: int | None = None
-        predecessors: tuple[tuple[int, int], ...] = ()
+        changes = _NO_CHANGES
         count = 1
         if size in (_CHANGED, _SERIES):
             changes = reader.item()
             if type(changes) is not dict:
                 raise FrameBroken(f"what changed of an event is no map, before byte {reader.at}")
             flow = self._changed(slot, changes)
-            expires_in_ms = changes.get(EXPIRES_IN_MS)
-            if PREDECESSORS in changes:
-                numbers = changes[PREDECESSORS]
-                predecessors = tuple(zip(numbers[::2], numbers[1::2], strict=True))
             if size == _SERIES:
                 count = reader.unsigned()
-                if (
-                    expires_in_ms is not None
-                    or predecessors
-                    or count < 2
-                    or len(payload) < count
-                    or len(payload) % count
-                ):
+                is_single = EXPIRES_IN_MS in changes or PREDECESSORS in changes
+                if is_single or count < 2 or len(payload) < count or len(payload) % count:
                     raise FrameBroken(f"no series of {count} events before byte {reader.at}")
         elif size != STEADY:
             raise FrameBroken(f"an event of {size} items before byte {reader.at}")
@@ -279,14 +271,13 @@ class FlowReader:
             user,
             content_type,
             properties,
-            expires_in_ms,
+            changes.get(EXPIRES_IN_MS),
             walked,
             was_marked,
             passed,
-            predecessors,
         )
         if count == 1:
-            return forward
+            return _in_order(forward, changes[PREDECESSORS]) if PREDECESSORS in changes else forward
         if qos or retain:
             raise FrameBroken(f"a series of QoS {qos} before byte {reader.at}; its events are QoS 0 and not retained")
         return EventSeries(forward, count)
@@ -364,6 +355,10 @@ def _topic_of(text: str) -> str:
         return parse_topic_name(text, allows_all=True)  # refusing one would end the link again with each resend
     except TopicInvalid as error:
         raise FrameBroken(str(error)) from None
+
+
+def _in_order(forward: Forward, numbers: list[int]) -> Forward:
+    return replace(forward, predecessors=tuple(zip(numbers[::2], numbers[1::2], strict=True)))
 
 
 def _is_predecessors(value: Any) -> bool:

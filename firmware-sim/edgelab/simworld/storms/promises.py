@@ -32,7 +32,9 @@ HOLIDAY: Final = "holiday"
 """The disturbance of a device that is disconnected on purpose: it receives messages later, unless they expire."""
 CLOCKS: Final = frozenset({"no-clock", "jumped-clock", "drifting-clock"})
 UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
-"""Faults that leave every link up: no message is rerouted, so order is kept (P4)."""
+"""Faults that leave every link up, so order is kept (P4): what goes around a slow one waits for its predecessor."""
+ORDERED: Final = UNORDERED | {"cut", "flicker", "half-open", "silence", "one-way", "flapping"}
+"""Faults of links around which order is kept too, if each site has one gateway: what was on its way is sent again."""
 
 
 class PromiseChecker:
@@ -198,11 +200,15 @@ class PromiseChecker:
                         yield "P3", f"the crew at {home} was to hear {published} {count} times and did {times}"
 
     def _disordered(self) -> Iterator[Broken]:
-        """P4, where it is promised: on one gateway; over links, if none was down or there is no other route."""
+        """P4, where it is promised: on one gateway; over links, if none was down or there is no other route, or if no
+        gateway was and each is a site of its own.
+        """
         world = self._world
         if world.damaged or any(disturbance.kind in DISKS for disturbance in world.disturbances):
             return  # a refusal may be lost on its way: then the client sends the message again, after later ones
-        has_one_way = len(world.roads) < 2 or all(disturbance.kind in UNORDERED for disturbance in world.disturbances)
+        is_simple = all(len(site) == 1 for site in world.shape.sites)
+        kept = ORDERED if is_simple else UNORDERED
+        has_one_way = len(world.roads) < 2 or all(disturbance.kind in kept for disturbance in world.disturbances)
 
         def concerns(reader: Participant, published: PublishedMessage) -> bool:
             if world.devices[reader.name].device.kind in CREW:
