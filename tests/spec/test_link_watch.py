@@ -83,7 +83,7 @@ class Clock:
         """Moves the clock of b by so much, and looks after some heartbeats."""
         link = self.pair.b.links["a"]
         link.set_clock(link.outbox.clock + by)
-        self.pair.run(5 * MINUTE)
+        self.pair.run(8 * MINUTE)
         return ((notice.name, notice.text, notice.peer) for notice in self.watch.check(self.pair.simulation.now))
 
 
