@@ -22,6 +22,10 @@ BOUND: Final[Duration] = 2 * SECOND
 """The longest time in transit between gateways that are connected somehow (P9), or on one gateway (P6)."""
 SLOW_BOUND: Final[Duration] = 3 * SECOND
 """The time that each slow disk may add: a message waits for several syncs of up to 0.4 s."""
+METERED_DETOUR: Final[Duration] = SECOND
+"""The time that a route around a failure may add where a site has a metered uplink: a message waits up to a second for
+others to share a packet at each of the two links of that route, and BOUND has room for one of them.
+"""
 REROUTED: Final = frozenset({"cut", "process-death", "off"})
 """Faults that are bypassed, as docs/overlay.md promises. Silent faults take longer to be detected."""
 FOUND: Final[Duration] = 2 * SECOND
@@ -291,9 +295,10 @@ class PromiseChecker:
         Only messages published FOUND after the last failure count, when all gateways know it.
         """
         tolerated = self._world.gateways.topology.tolerated_connections
+        bound = self._bound + (METERED_DETOUR if "metered" in self._world.shape.uplinks else 0)
         for reader in self._readers:
             for publisher, published, at in self._first_receptions(reader):
-                if publisher.home is reader.home or at - published.at <= self._bound:
+                if publisher.home is reader.home or at - published.at <= bound:
                     continue
                 disturbances = self._disturbances_between(
                     published.at - FOUND, at, {reader.name, publisher.name}, is_told=False
