@@ -266,7 +266,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
     dropped = dropped_in_queue + sum(row["out"]["dropped"].values()) + sum(row["in"]["dropped"].values())
     return (
         row["name"],
-        row["state"],
+        f"{row['state']}, {row['role']}" if row.get("role") else row["state"],
         row["address"] or ", ".join(row["addresses"]),
         count(row["out"]["messages"]),
         count(row["in"]["messages"]),
@@ -280,6 +280,8 @@ def described(row: dict[str, Any]) -> Iterator[str]:
     """Yields all details of one bridge, for people."""
     reason = f": {row['reason']}" if row["reason"] and row["state"] != "open" else ""
     yield f"{row['name']} is {row['state']} since {row['since_s']:.0f} s{reason}"
+    if row.get("role"):
+        yield f"pair: {row['pair']}, {row['role']} here; this gateway has taken over {row['takeovers']} times"
     yield f"  remote     {_remote(row)}, MQTT {row['version']}, as {row['client_id']}"
     queue = row["spool"]
     oldest = "" if queue["oldest_s"] is None else f", the oldest for {queue['oldest_s']:.0f} s"

@@ -25,6 +25,8 @@ keep these rules:
 - **Claims.** Call `subscribe_to_claims` first, and `claim_retained` when a topic's retained message is published or
   cleared at another gateway of the cluster than before. An event of the topic CLAIMS_TOPIC is a claim of another
   gateway (`retained_claims`).
+- **Bridge pairs.** Call `join_pair` for each pair to which a bridge of the gateway belongs, and `receive_pair_event`
+  with each event of the topic PAIRS_TOPIC. `pairs` says which role the gateway has (`bridge_pairs`).
 - **Time.** Call `fire` when `timers` are due. With dynamic routing, call `end_window` at the end of every WINDOW of
   `overlay.congestion` in which a link sent or queued anything.
 
@@ -37,6 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, assert_never
 
+from edgebroker.federation.bridge_pairs import PAIRS_FILTER, PAIRS_SUBSCRIPTION, BridgePairs
 from edgebroker.federation.dead_peer_relay import DEAD_AFTER, FIRST_CONTACT_TIMEOUT
 from edgebroker.federation.effects import (
     AttachHeader,
@@ -142,6 +145,14 @@ class FederationRouter:
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
         self.claims = RetainedClaims(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
+        )
+        self.pairs = BridgePairs(
+            self.forwarder,
+            self.region.advertisements.reserve_number,
+            self.ids.before_first,
+            (self.gateway.number, self.gateway.cluster),
+            self.gossip.link_state.is_number_reachable,
+            lambda: all(map(self.gossip.is_up, self.gateway.peers())),
         )
         self.retained_queries = RetainedQueries(topology, self.gateway, self.ids, self.gossip, self.region.secondary)
         self.status_queries = StatusQueries(self.gateway, self.ids, self.link_status)
@@ -360,6 +371,30 @@ class FederationRouter:
         """Return the topic and the stamp of the claim in *payload*; None if it cannot be read."""
         return self.claims.read(payload, self._unix_ms(now))
 
+    def join_pair(self, name: str, takeover: Duration, now: Instant) -> list[Effect]:
+        """Belong to the bridge pair *name*: another of its gateways becomes active when the active one has been missing
+        for *takeover*.
+        """
+        is_first = not self.pairs
+        self.pairs.join(name, takeover, now)
+        changed = self.interests.subscribed(PAIRS_SUBSCRIPTION, PAIRS_FILTER, ((),)) if is_first else None
+        return self._propagate([] if changed is None else self.gossip.announce(changed), now)
+
+    def leave_pair(self, name: str, now: Instant) -> list[Effect]:
+        """Belong to the bridge pair *name* no more."""
+        sends = self.pairs.leave(name, self._unix_ms(now))
+        return [*sends, *([] if self.pairs else self.unsubscribed(PAIRS_SUBSCRIPTION, now))]
+
+    def resume_pairs(self, before: FederationRouter, now: Instant) -> list[Effect]:
+        """Belong to the bridge pairs of *before*, whose topology was another one."""
+        effects = [effect for name, takeover in before.pairs.joined() for effect in self.join_pair(name, takeover, now)]
+        self.pairs.resume(before.pairs)
+        return effects
+
+    def receive_pair_event(self, forward: Forward, now: Instant) -> list[Effect]:
+        """Handle an event of the topic PAIRS_TOPIC."""
+        return [*self.pairs.receive(host_of(forward.header.publisher), forward.payload, self._unix_ms(now))]
+
     def answer_retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Answer a `LookUpRetained` with one matching message."""
         return self.retained_queries.answer(request, forward)
@@ -445,6 +480,8 @@ class FederationRouter:
                     effects += self._release(self.region.pending.overdue(now), now)
                 case "flush":
                     effects += self.flushes.overdue(now)
+                case "pairs":
+                    effects += self.pairs.check(now, self._unix_ms(now))
                 case "compare":
                     effects += self._propagate(self.gossip.compare(), now)
                     effects += self.region.compare(self.interests.epoch)
@@ -609,6 +646,7 @@ class FederationRouter:
         self.timers.move("sort", self.reorder_buffer.next_due)
         self.timers.move("settle", self.forwarder.settle_due)
         self.timers.move("flush", self.flushes.next_due)
+        self.timers.move("pairs", self.pairs.next_due)
         self.timers.move("retry", self.timers.deadline_of("retry", now + RETRY) if region.is_unconfirmed else None)
         pause = self.gossip.take_compare_delay()
         if pause is not None:

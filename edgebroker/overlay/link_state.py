@@ -135,7 +135,10 @@ class LinkStateTable:
 
     def is_reachable(self, gateway: str) -> bool:
         """Return whether there is a path to *gateway*, and it is no suspect."""
-        number = self._numbers[gateway]
+        return self.is_number_reachable(self._numbers[gateway])
+
+    def is_number_reachable(self, number: int) -> bool:
+        """Return the same for the gateway with *number*, which may be none of the topology."""
         return number in self._paths() and number not in self._suspect
 
     def are_connected(self, one: str, other: str) -> bool:

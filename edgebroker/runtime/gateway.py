@@ -166,7 +166,9 @@ class Gateway:
         if self._membership is not None:
             from edgebroker.runtime.peers.peers import PeerManager
 
-            self.peer_manager = PeerManager(self._membership, self._settings, reactor, self._operator_log)
+            self.peer_manager = PeerManager(
+                self._membership, self._settings, reactor, self._operator_log, self._change_bridge_role
+            )
         if has_bridges(self._settings, self._folder):
             self.bridge_manager = self._new_bridge_manager(self._settings)
         # Before anybody publishes what they should carry.
@@ -342,6 +344,11 @@ class Gateway:
 
         assert self._reactor is not None
         return BridgeManager(settings, self._reactor, self._operator_log, self._folder)
+
+    def _change_bridge_role(self, pair: str) -> None:
+        """This gateway has another role in a bridge pair."""
+        if self.bridge_manager is not None:
+            self.bridge_manager.change_role(pair)
 
     async def _control_bridges(self, target: str) -> HttpResponse:
         from edgebroker.runtime.http.bridges import run_bridge_order

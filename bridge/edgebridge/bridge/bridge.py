@@ -169,7 +169,7 @@ class Bridge:
         """Rules whose subscription was refused, by number: by whom, and why."""
         self._local_session = memory
         self._endpoints = Endpoints()
-        self._rules = RuleSet(terms.rules)
+        self._rules = RuleSet(terms.rules, not terms.stands_by)
         self._loop_detector = LoopDetector(terms, self._rules)
         self._outbound = OutboundFlow(self._endpoints, self._rules, self._loop_detector, self.outbound_counters, memory)
         self._inbound = InboundFlow(
@@ -413,7 +413,7 @@ class Bridge:
     def _subscribe(self) -> None:
         """Subscribe; and whoever is then told that the bridge is there may count on it in both directions."""
         self._remote_subscriptions.begin()
-        if self.options.notification_topic:
+        if self.options.announced_topic:
             self._endpoints.send_remote(
                 handshake.notification_publish(self.options, self._endpoints.capabilities, b"1")
             )
@@ -518,7 +518,7 @@ class Bridge:
 
     def _disconnect(self, code: ReasonCode, properties: Properties | None = None) -> None:
         if self.state is BridgeState.OPEN:
-            if self.options.notification_topic and code == ReasonCode.NORMAL_DISCONNECTION:
+            if self.options.announced_topic and code == ReasonCode.NORMAL_DISCONNECTION:
                 self._endpoints.send_remote(
                     handshake.notification_publish(self.options, self._endpoints.capabilities, b"0")
                 )

@@ -63,7 +63,7 @@ def connect_remote(
             Property.MAXIMUM_PACKET_SIZE: terms.packet_bytes_max,
             Property.USER_PROPERTY: [(BRIDGE_PROPERTY, terms.identity)],
         }
-    will = Will(terms.notification_topic, b"0", will_qos, will_retains) if terms.notification_topic else None
+    will = Will(terms.announced_topic, b"0", will_qos, will_retains) if terms.announced_topic else None
     return Connect(
         terms.client_id, clean_start, terms.keep_alive_s, terms.username, terms.password, will, properties, dialect
     )
@@ -97,7 +97,7 @@ def connect_local(terms: BridgeOptions, granted: RemoteCapabilities, is_open: bo
 
 def notification_publish(terms: BridgeOptions, granted: RemoteCapabilities, word: bytes) -> Publish:
     """Whether the bridge is there."""
-    return Publish(terms.notification_topic, word, retain=granted.retains)
+    return Publish(terms.announced_topic, word, retain=granted.retains)
 
 
 def subscribe_remote(
@@ -305,7 +305,7 @@ class Handshake:
             self._will_qos = 0
         else:
             return False
-        return bool(self._options.notification_topic)
+        return bool(self._options.announced_topic)
 
     @property
     def dialect(self) -> Dialect:

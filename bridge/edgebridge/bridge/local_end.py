@@ -139,6 +139,8 @@ class LocalEnd:
         that, and nothing of QoS 0: so not before the remote is there. Others are told what they may lack.
         """
         state = self._local_session.sync_state
+        if self._options.stands_by:  # the remote gets all that is retained when this bridge is the active one
+            return (lambda rule: handshake.SEND_NEVER), BridgeSyncState.RETAINED_PENDING if is_open else state
         if not is_open:
             self._is_syncing_retained = self._has_sync_begun = (
                 False  # other subscriptions take the place of those that brought it

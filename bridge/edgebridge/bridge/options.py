@@ -51,6 +51,10 @@ class BridgeOptions:
     """Whether a remote that is no edgebroker is sent all that is retained with every connection."""
     notification_topic: str = ""
     """Where the remote is told whether the bridge is there, retained: "1" or "0"; empty: nowhere."""
+    stands_by: bool = False
+    """Whether another gateway's bridge of its pair is active: this one subscribes to nothing, at either end, and
+    carries only what waits for it already.
+    """
     identity: str = ""
     """Of this gateway, the same in every run."""
     remote_alias: str = ""
@@ -64,6 +68,11 @@ class BridgeOptions:
     def local_client_id(self) -> str:
         """Who the bridge is to our own front end."""
         return LOCAL_PREFIX + self.name
+
+    @property
+    def announced_topic(self) -> str:
+        """Where this bridge tells whether it is there: nowhere while it stands by, for the active one does."""
+        return "" if self.stands_by else self.notification_topic
 
     @property
     def wants_exactly_once(self) -> bool:

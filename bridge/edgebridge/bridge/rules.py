@@ -319,15 +319,18 @@ def inbound_scope(rule: BridgeRule) -> TopicScope:
 class RuleSet:
     """What is subscribed to on either side, and the rule of a message that comes."""
 
-    def __init__(self, rules: Sequence[BridgeRule]) -> None:
+    def __init__(self, rules: Sequence[BridgeRule], subscribes: bool = True) -> None:
+        """*subscribes*: False if the rules only say where what waits already goes."""
         self.all = tuple(rules)
+        self._subscribes = subscribes
         numbered = tuple(enumerate(self.all))
         out = [(number, rule, _with_condition(rule, rule.local_filter)) for number, rule in numbered if rule.is_out]
-        self.local_subscriptions = tuple(_distinct(out))
+        outbound = tuple(_distinct(out))
+        self.local_subscriptions = outbound if subscribes else ()
         """What our front end is asked for; conditions are tested by it."""
-        self._out_topics = [(wanted, local_scope(wanted.rule)) for wanted in self.local_subscriptions]
-        self._out_of = {wanted.identifier: wanted for wanted in self.local_subscriptions}
-        self.local_needs_identifiers = any(wanted.rule.where for wanted in self.local_subscriptions)
+        self._out_topics = [(wanted, local_scope(wanted.rule)) for wanted in outbound]
+        self._out_of = {wanted.identifier: wanted for wanted in outbound}
+        self.local_needs_identifiers = any(wanted.rule.where for wanted in outbound)
         """Whether the topic alone does not tell by which rule a message of ours goes."""
         topics = [TopicFilter.parse(rule.remote_subscription_filter) for rule in self.all if rule.is_in]
         self.remote_needs_identifiers = any(
@@ -356,8 +359,9 @@ class RuleSet:
             for number, rule in enumerate(self.all)
             if rule.is_in
         ]
-        self.remote_subscriptions = tuple(_distinct(asked))
-        self._granted = {wanted.identifier: wanted for wanted in self.remote_subscriptions}
+        inbound = tuple(_distinct(asked))
+        self.remote_subscriptions = inbound if self._subscribes else ()
+        self._granted = {wanted.identifier: wanted for wanted in inbound}
         self._into = [
             (RuleMatch(rule, number, identifier_of(text)), inbound_scope(rule)) for number, rule, text in asked
         ]

@@ -95,6 +95,7 @@ _ACK_FIRST_BYTES: Final = range(0x40, 0x80)  # the first byte of PUBACK, PUBREC,
 DISK_POLL_S: Final = 0.005
 """Interval of asking whether a record has reached the disk: commits are 5 to 20 ms apart."""
 PAUSED_BY_OPERATOR: Final = "an operator wants it so"
+AWAITS_PAIR: Final = "it was the active one of its pair, and asks the other gateways whether it still is"
 
 
 class BridgeRunner:
@@ -212,6 +213,26 @@ class BridgeRunner:
         told = ", ".join(f"{number:,} x {kind}" for kind, number in sorted(counts.items()))
         lowered = "; messages of QoS 2 go to it at QoS 1" if self.bridge.sends_qos_1 else ""
         return [f"acknowledgements of the wrong kind from the remote: {told}{lowered}"]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the remote is there, as far as this bridge knows: the active one is believed to connect until it has
+        failed.
+        """
+        state = self.bridge.state
+        if state is BridgeState.OPEN or self.options.stands_by:
+            return state is BridgeState.OPEN
+        return state not in (BridgeState.PAUSED, BridgeState.CLOSED) and not self.bridge.reason
+
+    @property
+    def awaits_pair(self) -> bool:
+        """Whether it is paused until its role in its pair is known."""
+        return self.is_paused and self.bridge.reason == AWAITS_PAIR
+
+    @property
+    def role(self) -> str:
+        """What this bridge of a pair does now. It stands by some time after another gateway has become active."""
+        return "undecided" if self.awaits_pair else "standby" if self.options.stands_by else "active"
 
     @property
     def is_paused(self) -> bool:

@@ -8,13 +8,20 @@ from collections.abc import Callable, Coroutine, Iterator, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from edgebridge.bridge.options import BridgeOptions
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
 from edgebroker.errors import EdgebrokerError
+from edgebroker.instants import SECOND
 from edgebroker.names import ClientId
-from edgebroker.runtime.bridges.bridge import BridgeRunner, end_session, keep_session, orphan_sessions
+from edgebroker.runtime.bridges.bridge import (
+    AWAITS_PAIR,
+    BridgeRunner,
+    end_session,
+    keep_session,
+    orphan_sessions,
+)
 from edgebroker.runtime.bridges.plan import BridgePlan, BridgePlanner, BridgePlans, bridge_names
 from edgebroker.runtime.bridges.state import (
     BridgeStateFile,
@@ -35,11 +42,18 @@ from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.settings.bridge_section import BridgeSettings
 from edgebroker.runtime.settings.problems import InvalidEntry
 
+if TYPE_CHECKING:
+    from edgebroker.federation.bridge_pairs import BridgePair
+
 _Added = dict[str, BridgeSettings]
 _Result = TypeVar("_Result")
 
 KEEPS_QUEUE: Final = "what waits for it is kept; mend it and send SIGHUP"
 KEEPS_RUNNING: Final = "it goes on with its settings of before; mend it and send SIGHUP"
+
+
+READY_CHECK_S: Final = 0.5
+"""How often the others of a pair may be told that the remote is there, or not."""
 
 
 class NoSuchBridge(EdgebrokerError):
@@ -64,6 +78,7 @@ class BridgeManager:
         self._operator_log = operator_log
         self._budget_store = BudgetStore(folder, operator_log)
         self._minute_timer: asyncio.TimerHandle | None = None
+        self._pair_timer: asyncio.TimerHandle | None = None
         self.state_file = BridgeStateFile(folder, operator_log)
         self._teardowns: dict[asyncio.Task[str], BridgeOptions] = {}
         self._is_running = True
@@ -234,8 +249,9 @@ class BridgeManager:
         while self._changes:
             await asyncio.gather(*self._changes, return_exceptions=True)
         self._is_running = False
-        if self._minute_timer is not None:
-            self._minute_timer.cancel()
+        for timer in (self._minute_timer, self._pair_timer):
+            if timer is not None:
+                timer.cancel()
         for task in self._teardowns:
             task.cancel("the gateway stops")
         stops = [bridge.stop() for bridge in self.bridges.values()]
@@ -286,12 +302,13 @@ class BridgeManager:
                 present = self.bridges.get(name)
                 if present is None:
                     self._add(plan)
-                elif (present.settings, present.options) != (plan.settings, plan.options):
+                elif (present.settings, present.options) != (plan.settings, _in_role(plan, present.options.stands_by)):
                     if present.options.client_id == plan.options.client_id:
                         present.pause("its settings changed")
                     else:
                         self._terminate(present)
                     present.record_spending()
+                    self._leave_pair(present.settings, plan.settings)
                     self._add(plan)
                     yield f"bridge {name}: begins again with other terms"
                 else:
@@ -348,14 +365,83 @@ class BridgeManager:
                 cause = "its client_id is its own now" if entry.is_double else "its files can be read now"
                 self._operator_log.log(Level.WARNING, "bridge-used-again", cause, bridge=name)
 
+    # -- pairs ----------------------------------------------------------------------------------------------------
+
+    def pair_of(self, settings: BridgeSettings) -> BridgePair | None:
+        """Returns the pair to which a bridge of *settings* belongs; None if there is none, or no federation."""
+        member = self._reactor.frontend.federation
+        if settings.pair is None or member is None:
+            return None
+        found = member.peers.pairs.find(settings.pair)
+        if found is None or found.takeover != settings.takeover_s * SECOND:
+            found = member.join_pair(settings.pair, settings.takeover_s * SECOND, clock())
+            self._reactor.schedule_flush()
+        return found
+
+    def _leave_pair(self, settings: BridgeSettings, new: BridgeSettings | None = None) -> None:
+        """Leaves the pair of *settings*, unless *new* ones have the same."""
+        member = self._reactor.frontend.federation
+        if settings.pair is not None and member is not None and (new is None or new.pair != settings.pair):
+            member.leave_pair(settings.pair, clock())
+            self._reactor.schedule_flush()
+
+    def change_role(self, pair: str) -> None:
+        """Lets the bridge of *pair* carry messages, or stand by, as is the gateway's role in the pair by now.
+
+        A bridge that was active stands by only after `takeover_s`: what was published before the other one had taken
+        over may still be on its way to this gateway, and wait for nobody else.
+        """
+        bridge = next((bridge for bridge in self.bridges.values() if bridge.settings.pair == pair), None)
+        joined = None if bridge is None else self.pair_of(bridge.settings)
+        if bridge is None or joined is None or joined.holder is None or not self._is_running:
+            return
+        if joined.is_active or bridge.options.stands_by:
+            self._enter_role(pair)
+        else:
+            asyncio.get_running_loop().call_later(bridge.settings.takeover_s, self._enter_role, pair)
+
+    def _enter_role(self, pair: str) -> None:
+        bridge = next((bridge for bridge in self.bridges.values() if bridge.settings.pair == pair), None)
+        joined = None if bridge is None else self.pair_of(bridge.settings)
+        if bridge is None or joined is None or joined.holder is None or not self._is_running:
+            return
+        if bridge.options.stands_by is joined.is_active or bridge.awaits_pair:
+            bridge.pause(f"it is {joined.role} from now on")
+            bridge.record_spending()
+            self._add(BridgePlan(bridge.settings, bridge.options, bridge.dial_target))
+            text = "it is active" if joined.is_active else f"it stands by: another gateway of the pair {pair} is active"
+            self._operator_log.log(Level.WARNING, "bridge-role", text, bridge=bridge.settings.name)
+
+    def _tell_pairs(self) -> None:
+        """Tells the pairs whether the remotes are there, now and after `READY_CHECK_S`, as long as there are pairs."""
+        self._pair_timer = None
+        joined = [(pair, bridge) for bridge in self.bridges.values() if (pair := self.pair_of(bridge.settings))]
+        for pair, bridge in joined:
+            pair.is_ready = bridge.is_ready
+        if joined and self._is_running:
+            self._pair_timer = asyncio.get_running_loop().call_later(READY_CHECK_S, self._tell_pairs)
+
     def _add(self, plan: BridgePlan) -> None:
         name = plan.settings.name
+        pair, awaits_pair = self.pair_of(plan.settings), False
+        if pair is not None:
+            # Who was active in an earlier run and has not heard of another one keeps messages until it knows more.
+            subscribed = self._reactor.frontend.node.subscriptions.of(ClientId(BRIDGE_CLIENT_PREFIX + name))
+            awaits_pair = pair.holder is None and bool(subscribed)
+            plan = plan._replace(options=_in_role(plan, not pair.is_active and not awaits_pair))
+            if self._pair_timer is None:
+                self._pair_timer = asyncio.get_running_loop().call_later(0, self._tell_pairs)
+        elif plan.settings.pair is not None:
+            text = "it has a pair, and this gateway belongs to no federation: it is active"
+            self._operator_log.log(Level.WARNING, "bridge-role", text, bridge=name)
         bridge = BridgeRunner(plan, self._reactor, self._operator_log, _chance, self._budget_store, self.state_file)
         self.bridges[name] = bridge
         self._start_minute_timer()
         teardowns = [task for task, options in self._teardowns.items() if options.client_id == plan.options.client_id]
         if plan.settings.paused or self.state_file.is_paused(name):
             bridge.start_paused()
+        elif awaits_pair:
+            bridge.start_paused(AWAITS_PAIR)
         elif teardowns:  # a late teardown would end the new session as well
             bridge.start_paused("what was there before is leaving")
             teardowns[-1].add_done_callback(lambda _: self._start_after_teardown(bridge))
@@ -375,6 +461,7 @@ class BridgeManager:
         self.state_file.forget(name)
         self._plans.forget(name)
         if bridge is not None:
+            self._leave_pair(bridge.settings)
             self._terminate(bridge)
         self._budget_store.forget(name)  # after the bridge's last record
         dropped = end_session(self._reactor.frontend, name, clock())
@@ -396,6 +483,10 @@ class BridgeManager:
             session = f"its session at the remote, {options.client_id},"
             text = f"{session} could not be ended and goes on collecting there: {why}"
             self._operator_log.log(Level.WARNING, "bridge-left-behind", text, bridge=options.name)
+
+
+def _in_role(plan: BridgePlan, stands_by: bool) -> BridgeOptions:
+    return replace(plan.options, stands_by=stands_by)
 
 
 def _chance() -> float:

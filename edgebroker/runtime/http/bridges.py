@@ -47,6 +47,7 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
     state_machine, settings, session = bridge.bridge, bridge.settings, bridge.local_session.session
     capabilities = state_machine.capabilities
     is_open = state_machine.state == "open"
+    pair = bridge_manager.pair_of(settings)
     return {
         "name": settings.name,
         "state": state_machine.state.value,
@@ -56,6 +57,9 @@ def bridge_row(bridge: BridgeRunner, bridge_manager: BridgeManager) -> dict[str,
         "address": bridge.address if is_open else None,
         "version": capabilities.dialect.version if is_open else settings.version,
         "client_id": bridge.options.client_id,
+        "pair": settings.pair,
+        "role": None if pair is None else bridge.role,
+        "takeovers": 0 if pair is None else pair.takeovers,
         "added": bridge_manager.is_added(settings.name),
         "connects": state_machine.connects,
         "session_present": capabilities.session_present if is_open else None,

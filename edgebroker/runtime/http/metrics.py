@@ -413,6 +413,14 @@ def _bridges(page: Exposition, view: GatewayView) -> None:
     page.family("edgebroker_bridge_up", "gauge", "Whether the remote has greeted the bridge, by bridge.")
     for row in rows:
         page.sample("", int(row["state"] == "open"), bridge=row["name"])
+    if pairs := [row for row in rows if row["role"] is not None]:
+        meaning = "Whether the bridge is the active one of its pair, by bridge."
+        page.family("edgebroker_bridge_active", "gauge", meaning)
+        for row in pairs:
+            page.sample("", int(row["role"] == "active"), bridge=row["name"])
+        page.family("edgebroker_bridge_takeovers", "counter", "How often this gateway became active, by bridge.")
+        for row in pairs:
+            page.sample("_total", row["takeovers"], bridge=row["name"])
     for key, name, unit, meaning in BRIDGE_QUEUES:
         page.family(name, "gauge", meaning, unit)
         for row in rows:

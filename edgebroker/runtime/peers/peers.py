@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -72,8 +72,14 @@ class PeerManager:
     """Runs the links of a gateway on real sockets."""
 
     def __init__(
-        self, membership: FederationMembership, settings: Settings, reactor: Reactor, operator_log: OperatorLog
+        self,
+        membership: FederationMembership,
+        settings: Settings,
+        reactor: Reactor,
+        operator_log: OperatorLog,
+        bridge_role_changed: Callable[[str], None],
     ) -> None:
+        """*bridge_role_changed*: called with a bridge pair in which this gateway has another role."""
         overlay = reactor.frontend.federation
         assert overlay is not None, "the front end has joined"
         self.overlay: FederationMember = overlay
@@ -96,6 +102,7 @@ class PeerManager:
         self.topologies_adopted = 0
         """Topologies that peers handed on and that hold, or held, since."""
         self._reactor = reactor
+        self._bridge_role_changed = bridge_role_changed
         self._operator_log = operator_log
         self._loop = asyncio.get_running_loop()
         self._peers = membership.topology.gateway(membership.name).peers()
@@ -366,6 +373,8 @@ class PeerManager:
             self._answer_status(overlay, overlay.status_requests.popleft())
         while overlay.status_replies:
             self._status.receive(overlay.status_replies.popleft())
+        for pair in overlay.peers.pairs.take_changes():
+            self._loop.call_soon(self._bridge_role_changed, pair)
         received = overlay.links.identity.topologies.received
         if received and self._adopting is None:
             self._adopting = self._loop.create_task(self._adopt(received.popleft()))

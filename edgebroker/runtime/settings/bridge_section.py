@@ -34,6 +34,8 @@ RULES_MAX: Final = 256
 ADDRESSES_MAX: Final = 8
 ADDRESS: Final = ParsedText('"HOST:PORT"', lambda text: str(Address.parse(text)))
 """The address of a remote broker."""
+NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'")
+"""A name of a bridge or of a pair."""
 SPANS_MAX: Final = 32
 """The most time spans of a bridge's schedule for a day."""
 INFLIGHT_MAX: Final = 128
@@ -133,7 +135,7 @@ class SpanKind:
 class BridgeSettings:
     """A bridge: a remote broker, the rules for messages, and limits."""
 
-    name: str = key("", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE)
+    name: str = key("", NAME, LIVE)
     addresses: tuple[str, ...] = key((), ListOf(ADDRESS, ADDRESSES_MAX), LIVE)
     topic: tuple[BridgeRule, ...] = key((), ListOf(RuleKind(), RULES_MAX), LIVE)
     version: str = key("5", Choice(("5", "3.1.1")), LIVE)
@@ -143,6 +145,10 @@ class BridgeSettings:
     password_file: Path | None = key(None, FILE, LIVE)
     local_user: str | None = key(None, Text(r"[^\0]{1,128}", "a user name"), LIVE)
     paused: bool = key(False, Boolean(), LIVE)
+    pair: str | None = key(
+        None, Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_', '-'"), LIVE
+    )
+    takeover_s: int = key(15, Integer(1, 3_600), LIVE)
     keep_alive_s: int = key(60, Integer(0, 65_535), LIVE)
     retry_s_max: int = key(60, Integer(1, 3_600), LIVE)
     answer_s_max: int = key(60, Integer(1, 3_600), LIVE)
@@ -224,6 +230,8 @@ class BridgeSettings:
         """Yield the keys that have no effect with the others as they are."""
         if self.protocol != "websocket":
             yield "websocket_path"
+        if self.pair is None:
+            yield "takeover_s"
 
     def _never_opens(self) -> bool:
         from edgebridge.bridge.budget import Schedule
@@ -239,7 +247,11 @@ class BridgeSettings:
     def clashes(bridges: Sequence[BridgeSettings]) -> Iterator[tuple[int, Conflict]]:
         """Yield what two bridges cannot both have: (index of the later one, conflict)."""
         names: set[str] = set()
+        pairs: set[str | None] = {None}
         for index, one in enumerate(bridges):
+            if one.pair in pairs and one.pair is not None:
+                yield index, ("pair", f"is {one.pair!r} a second time", "the bridges of a pair are at several gateways")
+            pairs.add(one.pair)
             if one.name in names:
                 yield index, ("name", f"is {one.name!r} a second time", "give every bridge a name of its own")
             names.add(one.name)

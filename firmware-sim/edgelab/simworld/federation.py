@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+from edgebroker.federation.bridge_pairs import PAIRS_TOPIC
 from edgebroker.federation.effects import (
     AttachHeader,
     DeliverEvent,
@@ -228,6 +229,8 @@ class Federation:
         """Deliver an event to local clients."""
         self.reorder_buffers.get(gateway, {}).pop(delivery.forward.header.eid, None)
         self.local_deliveries.append(LocalDelivery(gateway, delivery.forward))
+        if delivery.forward.topic == PAIRS_TOPIC:
+            self.perform(gateway, self.peers[gateway].receive_pair_event(delivery.forward, self.now))
         if delivery.forward.retain and delivery.is_entry:
             self.retained.setdefault(gateway, {})[delivery.forward.topic] = delivery.forward
 

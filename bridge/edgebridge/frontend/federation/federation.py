@@ -37,6 +37,7 @@ from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import NO_HOST, FrontendHost
 from edgebroker.dataclasses import dataclass
+from edgebroker.federation.bridge_pairs import PAIRS_TOPIC, BridgePair
 from edgebroker.federation.effects import (
     AttachHeader,
     DeliverEvent,
@@ -60,7 +61,7 @@ from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.retained_claims import CLAIMS_TOPIC
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
-from edgebroker.instants import MILLISECOND, NEVER, Instant
+from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
 from edgebroker.limits import GATEWAY_NUMBER_MAX
 from edgebroker.log_schema import Cause, Fate, MessageOrigin
 from edgebroker.node.node import Node
@@ -467,6 +468,20 @@ class FederationMember:
         """Answer one of `status_requests`."""
         self.perform(self.peers.status_queries.answer(request, report), now)
 
+    # -- bridges --------------------------------------------------------------------------------------------------
+
+    def join_pair(self, name: str, takeover: Duration, now: Instant) -> BridgePair:
+        """Belong to the bridge pair *name*, or go on with another *takeover*, and return it."""
+        self.perform(self.peers.join_pair(name, takeover, now), now)
+        self._node.timers.set(OVERLAY, now)
+        pair = self.peers.pairs.find(name)
+        assert pair is not None
+        return pair
+
+    def leave_pair(self, name: str, now: Instant) -> None:
+        """Belong to it no more."""
+        self.perform(self.peers.leave_pair(name, now), now)
+
     # -- peers ----------------------------------------------------------------------------------------------------
 
     def _handle_event(self, link: Link, event: LinkEvent, now: Instant) -> None:
@@ -600,6 +615,8 @@ class FederationMember:
         publication = to_publication(forward, now)
         if event.local_delivery is not None and forward.topic == CLAIMS_TOPIC:
             self.retained.claimed(forward.payload, now)
+        if event.local_delivery is not None and forward.topic == PAIRS_TOPIC:
+            self.perform(self.peers.receive_pair_event(forward, now), now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
             if forward.retain and event.local_delivery.is_entry:
                 self.retained.retain(publication, forward.header, now)

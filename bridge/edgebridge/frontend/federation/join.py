@@ -91,6 +91,7 @@ def rejoin(
     overlay.peers.forwarder.resume(before.peers.forwarder)
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
+    overlay.perform(overlay.peers.resume_pairs(before.peers, now), now)
     overlay.start(now)
     for link in before.links:
         if link.peer not in overlay.peers.gateway.peers():
