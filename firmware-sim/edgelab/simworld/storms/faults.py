@@ -15,6 +15,9 @@ from edgelab.simworld.roads import RoadConditions
 from edgelab.simworld.store import WALL
 from edgelab.simworld.storms.world import StormWorld
 
+STRANGERS_MAX: Final = 12
+"""The most connections that somebody opens at once."""
+
 
 class FaultPlaces(NamedTuple):
     """The places at which a fault may occur."""
@@ -32,6 +35,8 @@ class Fault:
     KIND: ClassVar[str] = ""
     PLACES: ClassVar[str] = "roads"
     """The field of `FaultPlaces` from which its place is drawn."""
+    DISTURBS: ClassVar[bool] = True
+    """Whether it excuses anything. What does not is no disturbance: every promise has to be kept beside it."""
     LONGEST: ClassVar[Duration] = 3 * SECOND
 
     at: Instant
@@ -316,6 +321,46 @@ class SiteAway(Fault):
         for gateway in topology.gateways:
             if gateway.cluster == topology.gateway(self.where).cluster:
                 world.power_off(gateway.name, self.is_power_cut, self.lasts)
+
+
+@dataclass(frozen=True, slots=True)
+class Strangers(Fault):
+    """Somebody who is no gateway opens connections to the port for peers, and says nothing on them, or not enough."""
+
+    KIND: ClassVar[str] = "strangers"
+    PLACES: ClassVar[str] = "gateways"
+    DISTURBS: ClassVar[bool] = False
+    count: int
+    says: bytes
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.randint(1, STRANGERS_MAX), chance.choice((b"", b"EBLK", b"EBLK\x00\xff")))
+
+    def strike(self, world: StormWorld) -> None:
+        for _ in range(self.count):
+            world.visit(self.where, self.says)
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAcknowledgement(Fault):
+    """Somebody who has seen the hello of a gateway greets its peer with it, and acknowledges messages that were never
+    sent. *from_first*: the gateway whose name it uses is the one at the first end of the road.
+    """
+
+    KIND: ClassVar[str] = "false-ack"
+    DISTURBS: ClassVar[bool] = False
+    from_first: bool
+    ahead: int
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.random() < 0.5, chance.choice((1, 50, 1 << 40)))
+
+    def strike(self, world: StormWorld) -> None:
+        first, second = self.where.split("~")
+        claimed, target = (first, second) if self.from_first else (second, first)
+        world.pretend(claimed, target, self.ahead)
 
 
 @dataclass(frozen=True, slots=True)

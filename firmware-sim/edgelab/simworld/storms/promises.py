@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.log_schema import DIGEST, Fate, MessageOrigin
+from edgebroker.overlay.link.connection import HELLO_TIMEOUT
 from edgebroker.storage.deliverylog.reader import LogFile, read_segment
 from edgelab.simworld.checkers import all_published, disordered, doubled, unaccounted, unbalanced, unwanted, wants
 from edgelab.simworld.participant import Participant, PublishedMessage
@@ -62,6 +63,7 @@ class PromiseChecker:
     def broken(self) -> Iterator[Broken]:
         """Yield every broken promise."""
         yield from self._world.broken
+        yield from self._lasting_strangers()
         yield from self._early_acknowledgements()
         yield from self._lost_messages()
         yield from self._missing_wills()
@@ -288,6 +290,12 @@ class PromiseChecker:
             if one.device.is_v5 and one.most_received > one.device.window:
                 most = one.most_received
                 yield "P6", f"{one.name} was sent {most} at once, and its Receive Maximum is {one.device.window}"
+
+    def _lasting_strangers(self) -> Iterator[Broken]:
+        """P6: who does not say who they are is not connected for longer than a hello may take."""
+        for wire, begun in self._world.strangers:
+            if wire.is_open[1] and self._world.simulation.now - begun > HELLO_TIMEOUT + SECOND:
+                yield "P6", f"a stranger has been connected since {begun / SECOND:.1f} s, and has not said who it is"
 
     def _blocked_deliveries(self) -> Iterator[Broken]:
         """P9: while so few roads and gateways are down that all others are connected, messages arrive in time.

@@ -22,6 +22,7 @@ from edgelab.simworld.storms.faults import (
     ChokedLine,
     DriftingClock,
     FailingSync,
+    FalseAcknowledgement,
     Fault,
     FaultPlaces,
     Flicker,
@@ -40,6 +41,7 @@ from edgelab.simworld.storms.faults import (
     RoadSilence,
     SiteAway,
     StalledLine,
+    Strangers,
     TornRecord,
 )
 from edgelab.simworld.storms.shape import FederationShape
@@ -141,6 +143,25 @@ def draw_away(places: FaultPlaces, chance: Random) -> list[Fault]:
     return [away, *others]
 
 
+STRANGER_THEME: Final = "impostors"
+STRANGER_SHARE: Final = 0.04
+"""The share of storms in which somebody who is no gateway is at the ports for peers."""
+STRANGER_FAULTS: Final[tuple[type[Fault], ...]] = (RoadCut, Flicker, ProcessDeath)
+
+
+def has_strangers(seed: int) -> bool:
+    """Return whether there are strangers in the storm of *seed*. It has a random source of its own, as `is_detour`."""
+    return Random(f"impostors {seed}").random() < STRANGER_SHARE
+
+
+def draw_strangers(places: FaultPlaces, length: Duration, chance: Random) -> list[Fault]:
+    """Draw strangers, most of whom use the name of a gateway, and faults for which messages wait in outboxes."""
+    kinds: list[type[Fault]] = [FalseAcknowledgement] * chance.randint(2, 6)
+    kinds += [Strangers] * chance.randint(0, 2)
+    kinds += [chance.choice(STRANGER_FAULTS) for _ in range(chance.randint(0, 3))]
+    return [kind.draw(places, length, chance) for kind in kinds if getattr(places, kind.PLACES)]
+
+
 COMMON_KINDS: Final[tuple[type[Fault], ...]] = (
     RoadDelay,
     LimitedRate,
@@ -167,7 +188,7 @@ COMMON_KINDS: Final[tuple[type[Fault], ...]] = (
     AbandonedLine,
 )
 """The kinds of fault that any storm may have."""
-KINDS: Final = (*COMMON_KINDS, SiteAway)
+KINDS: Final = (*COMMON_KINDS, SiteAway, Strangers, FalseAcknowledgement)
 """Every kind of fault."""
 LEASES: Final = "leases"
 """A theme with short leases: interests of a peer expire soon while its link is down; no link is down for so long."""
@@ -231,6 +252,8 @@ def draw(seed: int) -> StormScenario:
     shape = FederationShape.draw(chance)
     devices, places = _drawn(shape, chance)
     length = chance.randint(*LENGTH)
+    if has_strangers(seed):
+        return _scenario(seed, STRANGER_THEME, shape, devices, draw_strangers(places, length, chance), length)
     theme = chance.choices(list(THEMES), [weight for _, weight in THEMES.values()])[0]
     kinds = [kind for kind in THEMES[theme][0] if getattr(places, kind.PLACES)]
     count = chance.randint(1, FAULTS_MAX) if kinds else 0

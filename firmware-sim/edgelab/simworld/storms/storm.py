@@ -139,7 +139,10 @@ def _storm(world: StormWorld, scenario: StormScenario) -> None:
     world.slow_down()
     for fault in scenario.faults:
         strike = partial(fault.strike, world)
-        world.schedule_fault(begin + fault.at, fault.KIND, fault.where, fault.lasts, strike)
+        if fault.DISTURBS:
+            world.schedule_fault(begin + fault.at, fault.KIND, fault.where, fault.lasts, strike)
+        else:
+            world.simulation.at(begin + fault.at, strike)
     for one in world.devices.values():
         world.after(one.chance.randrange(SECOND // 2), one.begin)
     world.run_for(scenario.length)

@@ -20,6 +20,7 @@ from edgebridge.wire.reasons import FAILURE
 from edgebroker.federation.options import FederationOptions, OutboxOptions
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
+from edgebroker.overlay.link.handshake import Hello, ReceiveState, encode_hello
 from edgebroker.storage.journal.recovery import RecoveryPass, recover
 from edgebroker.storage.journal.segment_scan import SegmentScan
 from edgelab.simworld.broker import ClientLine
@@ -28,7 +29,7 @@ from edgelab.simworld.conditions import FAIR
 from edgelab.simworld.disk import Disk
 from edgelab.simworld.gateways import SimulatedGateway, SimulatedGateways
 from edgelab.simworld.participant import Participant, PublishedMessage
-from edgelab.simworld.roads import Road, RoadConditions
+from edgelab.simworld.roads import NOBODY, Road, RoadConditions, Wire, WireEnd
 from edgelab.simworld.simulation import Action, Simulation
 from edgelab.simworld.store import OPTIONS, SimulatedStore
 from edgelab.simworld.storms.device import StormDevice, StormParticipant
@@ -163,6 +164,8 @@ class StormWorld:
         """Topics that `clear_elsewhere` cleared."""
         self.last_comers: list[StormParticipant] = []
         """Devices that connect when all that was retained has been cleared."""
+        self.strangers: list[tuple[Wire, Instant]] = []
+        """Connections of strangers to gateways, and when they were opened."""
         self.is_over = False
         """Whether the faults are over, so that everything recovers."""
 
@@ -208,6 +211,31 @@ class StormWorld:
         """Make slow disks slow from now on."""
         for name in self.shape.slow_disks:
             self.store(name).disk.sync_us = SLOW_SYNC
+
+    # -- strangers --------------------------------------------------------------------------------------------------
+
+    def visit(self, name: str, says: bytes) -> None:
+        """Open a connection to gateway *name*, by somebody who says no more than *says*."""
+        Road(self.simulation, RoadConditions()).connect(
+            partial(self._visited, says), self.gateways[name].answer, _failed
+        )
+
+    def _visited(self, says: bytes, wire: Wire) -> WireEnd:
+        self.strangers.append((wire, self.simulation.now))
+        if says:
+            wire.lanes[0].write(says)
+        return NOBODY
+
+    def pretend(self, claimed: str, target: str, ahead: int) -> None:
+        """Greet gateway *target* as if this were *claimed*, and acknowledge messages that it never sent: *ahead* more
+        than it did.
+        """
+        own, links = self.gateways[claimed].overlay.links.identity, self.gateways[target].overlay.links
+        received = {service: queue.sent_upto + ahead for service, queue in links[claimed].outbox.queues.items()}
+        state = ReceiveState(links.identity.run, links.identity.store, received)
+        count = self.roads["~".join(sorted((claimed, target)))].dials + 1  # as many hellos as dials at most
+        hello = Hello(own.federation, claimed, own.number, own.topology, own.run, own.store, count, target, state)
+        self.visit(target, encode_hello(hello))
 
     # -- roads ----------------------------------------------------------------------------------------------------
 
@@ -432,6 +460,10 @@ class StormWorld:
         while not is_done() and self.simulation.now < end:
             self.run_for(step)
         return is_done()
+
+
+def _failed() -> None:
+    """Nobody listens there, and a stranger does not mind."""
 
 
 def _set_conditions(road: Road, road_conditions: RoadConditions) -> None:
