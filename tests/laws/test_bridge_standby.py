@@ -1,4 +1,4 @@
-"""A bridge that stands by subscribes to nothing at either end, sends what waits for it, and begins at once when asked."""
+"""A bridge that stands by subscribes to nothing at either end, sends what waits for it, and may become active."""
 
 from __future__ import annotations
 

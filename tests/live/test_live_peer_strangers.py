@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from edgebroker.cli.init.authority import Authority
+from edgebroker.limits import PEER_STRANGERS_MAX as STRANGERS_MAX
+from edgebroker.limits import PEER_STRANGERS_PER_ADDRESS_MAX as STRANGERS_PER_ADDRESS_MAX
 from edgebroker.runtime.gateway import Gateway
-from edgebroker.runtime.peers.peers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, PeerManager
+from edgebroker.runtime.peers.peers import PeerManager
 from edgebroker.runtime.settings import Settings
 
 from ..support.topologies import TWO_GATEWAYS

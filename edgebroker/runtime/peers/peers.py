@@ -58,12 +58,6 @@ class CongestionGauge:
 
 CHECK_S: Final = 5.0
 """How often outboxes and clocks are looked at: 10 us for each link."""
-STRANGERS_MAX: Final = 64
-"""Connections beyond one for each peer that have shown neither a certificate nor a hello, for which they have 10 s.
-With TLS each takes up to 300 KB.
-"""
-STRANGERS_PER_ADDRESS_MAX: Final = 8
-"""The same from one address, behind which all peers may be."""
 BACKLOG: Final = 64  # pending connections while we are busy: all gateways of a federation after a power cut
 FOREIGN_ADDRESS_ERRORS: Final = (errno.EADDRNOTAVAIL,)
 
@@ -284,17 +278,18 @@ class PeerManager:
         """
         strangers, source, peers = self._strangers, source_of(peer.address), len(self._peers)
         strangers.add(source, peer)
-        if self._is_greedy(source) or len(strangers) > peers + STRANGERS_MAX:
+        if self._is_greedy(source) or len(strangers) > peers + self._settings.strangers_max:
             for stranger in strangers:
                 if stranger.is_identified or stranger.is_over:
                     strangers.remove(source_of(stranger.address), stranger)
             if self._is_greedy(source):
                 self._displace(source)
-            elif len(strangers) > peers + STRANGERS_MAX:
+            elif len(strangers) > peers + self._settings.strangers_max:
                 self._displace(strangers.greediest(self._known_sources()) or strangers.greediest())
 
     def _is_greedy(self, source: str) -> bool:
-        return self._strangers.count_of(source) > len(self._peers) + STRANGERS_PER_ADDRESS_MAX
+        most = len(self._peers) + self._settings.strangers_per_address_max
+        return self._strangers.count_of(source) > most
 
     def _known_sources(self) -> set[str]:
         """Returns the addresses of peers: where they were met last, and those in the topology."""

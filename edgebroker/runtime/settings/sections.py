@@ -455,6 +455,8 @@ class OverlaySettings:
     tls_ca: Path | None = key(None, FILE)
     tls_crl: Path | None = key(None, FILE)
     insecure: bool = key(False, Boolean())
+    strangers_max: int = key(limits.PEER_STRANGERS_MAX, Integer(1, 10_000))
+    strangers_per_address_max: int = key(limits.PEER_STRANGERS_PER_ADDRESS_MAX, Integer(1, 10_000))
 
     @property
     def is_tls(self) -> bool:
@@ -472,6 +474,8 @@ class OverlaySettings:
                 "lease_s",
                 "idle_advertisements_max",
                 "suback_wait_ms",
+                "strangers_max",
+                "strangers_per_address_max",
                 *OUTBOX_KEYS,
                 *PEER_TLS_KEYS,
             )
