@@ -16,6 +16,7 @@ BENCHMARKS = {
     "bridge": "bridge",
     "churn": "churn",
     "durable": "durable",
+    "federation": "federation",
     "filters": "filters",
     "match": "match",
     "mqtt": "mqtt",
