@@ -23,9 +23,9 @@ from edgebroker.interest import Interest
 from edgebroker.limits import BACKPRESSURE_INTERESTS_MAX
 from edgebroker.overlay.link_state import RUN_BITS, LinkStateTable
 from edgebroker.overlay.messages import Backpressure
-from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.predicate import Attributes
+from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
 
 LinkEnds = tuple[int, int]

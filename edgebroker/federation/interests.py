@@ -18,69 +18,62 @@ from itertools import islice
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.filters.announcement import CoveringAnnouncer, InterestDelta
+from edgebroker.filters.announcement import NO_CHANGE, InterestDelta, LinkAnnouncer
 from edgebroker.filters.widening import is_covered, octets_of, widened
 from edgebroker.interest import Interest
 from edgebroker.limits import COVERED_MAX, ROUTES_MAX
 from edgebroker.matching.ends import Resolution
 from edgebroker.matching.pst import Pst
 from edgebroker.overlay.secondary_advertisements import ANYTHING, NOTHING, Answer
-from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.predicate import Attributes, Predicate
+from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
 
 
 class PlainAnnouncer:
-    """As `filters.announcement.CoveringAnnouncer`, but every interest of a subscription is announced, also covered
-    ones.
+    """The announcements of one link on which every interest of a subscription is announced, also covered ones: as the
+    published algorithm [SCOT] does.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Interest, int] = {}
-        self._subscriptions: dict[int, tuple[Interest, ...]] = {}
+        self._by_topic: TopicIndex[Interest] = TopicIndex()
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._subscriptions
-
-    def is_shadowed(self, interest: Interest) -> bool:
-        """Return False: it is not known whether another interest covers *interest*."""
-        return False
+    def overlaps(self, topic_filter: TopicFilter) -> bool:
+        """Return whether an announced interest shares a topic with *topic_filter*."""
+        return self._by_topic.overlaps(topic_filter)
 
     @property
     def interests(self) -> tuple[Interest, ...]:
         """All announced interests, the oldest first."""
         return tuple(self._counts)
 
-    def items(self) -> Iterator[tuple[int, tuple[Interest, ...]]]:
-        """Iterate over the subscriptions with their interests, the oldest first."""
-        yield from self._subscriptions.items()
-
-    def add(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestDelta:
-        """Add subscription *number*, whose filter is the disjunction of *predicates*. Raises ValueError if the number
-        is in use.
-        """
-        if number in self._subscriptions:
-            raise ValueError(f"subscription {number} is announced already")
-        interests = tuple(dict.fromkeys(Interest(topic_filter, predicate) for predicate in predicates))
-        self._subscriptions[number] = interests
-        new = tuple(one for one in interests if one not in self._counts)
-        for one in interests:
+    def add(self, interests: Iterable[Interest]) -> InterestDelta:
+        """Add a subscription, whose filter is the disjunction of *interests*."""
+        new = []
+        for one in dict.fromkeys(interests):
+            if one not in self._counts:
+                self._by_topic.add(one.topic_filter, one)
+                new.append(one)
             self._counts[one] = self._counts.get(one, 0) + 1
-        return InterestDelta(announce=new)
+        return InterestDelta(announce=tuple(new))
 
-    def remove(self, number: int) -> InterestDelta:
-        """Remove subscription *number*. Raises KeyError if there is none."""
+    def remove(self, interests: Iterable[Interest]) -> InterestDelta:
+        """Remove a subscription that was added with *interests*."""
         gone = []
-        for one in self._subscriptions.pop(number):
+        for one in dict.fromkeys(interests):
             self._counts[one] -= 1
             if not self._counts[one]:
                 del self._counts[one]
+                self._by_topic.discard(one.topic_filter, one)
                 gone.append(one)
         return InterestDelta(withdraw=tuple(gone))
 
 
 EPOCH_MODULUS = 1 << 16
 EVERYTHING: Final = TopicFilter.parse("#")
+CLUSTER: Final = 1
+"""The bit of what the whole cluster wants, among those of the links: what is announced to other clusters."""
 WIDENED_MAX: Final = 64
 """Widened answers that are remembered: the same interests may be wanted of publishers of a thousand topics."""
 SCANNED_MAX: Final = 8
@@ -143,17 +136,18 @@ class ClusterInterests:
         self._side_links = {peer: sum(self._links[far] for far in (peer, *each)) for peer, each in behind.items()}
         self._neighbour_links = self.everywhere = sum(self._links[peer] for peer in neighbours)
         """The links to all neighbours and their stand-ins, one bit each."""
+        self._neighbours = {self._links[peer]: peer for peer in neighbours}
         self.tree = Pst()
+        self._own: dict[int, tuple[Interest, ...]] = {}  # the subscriptions of local clients
         self._received: dict[str, dict[Interest, int]] = {peer: {} for peer in peers}
-        self._announced: dict[str, CoveringAnnouncer | PlainAnnouncer] = {
-            peer: CoveringAnnouncer() if is_covering else PlainAnnouncer() for peer in neighbours
-        }
-        self._cluster: CoveringAnnouncer | PlainAnnouncer = (
-            CoveringAnnouncer(shadows=True) if is_precise else PlainAnnouncer()
-        )
+        covering = sum(self._links[peer] for peer in neighbours) if is_covering else 0
+        self._covering = covering | (CLUSTER if is_precise else 0)
+        self._announcer = LinkAnnouncer(CLUSTER if is_precise else 0)
+        plain = [link for link in (CLUSTER, *map(self._links.__getitem__, neighbours)) if not self._covering & link]
+        self._plain = {link: PlainAnnouncer() for link in plain}
+        """By link: how the links are announced that are not in *announcer*."""
         self._is_precise = is_precise
         self._widened: dict[tuple[tuple[Interest, ...], int], Answer] = {}  # interests and bytes -> what `wants` made
-        self._by_topic: TopicIndex[Interest] = TopicIndex()
         self._resolutions: dict[str, Resolution] = {}
         self._last_number = 0
         self._unknown = 0  # the links to neighbours whose interests are not known yet
@@ -199,40 +193,38 @@ class ClusterInterests:
 
     def subscribed(self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]) -> InterestUpdate:
         """Add a local client's subscription. Raises ValueError if the number is in use."""
-        return self._add(None, 2 * number, topic_filter, predicates)
+        if number in self._own:
+            raise ValueError(f"subscription {number} is announced already")
+        self._own[number] = interests = tuple(Interest(topic_filter, predicate) for predicate in predicates)
+        return self._add(None, interests)
 
     def unsubscribed(self, number: int) -> InterestUpdate:
         """Remove a local client's subscription; an unknown number is ignored."""
-        return self._remove(None, 2 * number) if 2 * number in self._cluster else InterestUpdate()
+        return self._remove(None, self._own.pop(number)) if number in self._own else InterestUpdate()
 
     def own(self) -> Iterator[tuple[int, TopicFilter, tuple[Predicate, ...]]]:
         """Iterate over the subscriptions of local clients, as they were given to `subscribed`."""
-        for key, interests in self._cluster.items():
-            if key % 2 == 0 and interests:
-                yield key // 2, interests[0].topic_filter, tuple(each.predicate for each in interests)
+        for number, interests in self._own.items():
+            if interests:
+                yield number, interests[0].topic_filter, tuple(each.predicate for each in interests)
 
     def announced(self, peer: str, interests: Iterable[Interest]) -> InterestUpdate:
         """Add *interests* that the neighbour *peer* announced; known ones are ignored."""
-        changed = InterestUpdate()
         received = self._received[peer]
-        new = [interest for interest in dict.fromkeys(interests) if interest not in received]
+        new = tuple(interest for interest in dict.fromkeys(interests) if interest not in received)
         for interest in new:
             self._last_number += 1
-            number = received[interest] = self._last_number
-            self.tree.insert(number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
-            changed.append(self._add(peer, 2 * number + 1, interest.topic_filter, (interest.predicate,)))
-        return self._with_incoming(peer, changed, InterestDelta(announce=tuple(new)))
+            received[interest] = self._last_number
+            self.tree.insert(self._last_number, interest.topic_filter, (interest.predicate,), self._numbers[peer])
+        return self._with_incoming(peer, self._add(peer, new), InterestDelta(announce=new))
 
     def withdrawn(self, peer: str, interests: Iterable[Interest]) -> InterestUpdate:
         """Remove *interests* that the neighbour *peer* withdrew; unknown ones are ignored."""
-        changed = InterestUpdate()
         received = self._received[peer]
-        gone = [interest for interest in dict.fromkeys(interests) if interest in received]
+        gone = tuple(interest for interest in dict.fromkeys(interests) if interest in received)
         for interest in gone:
-            number = received.pop(interest)
-            self.tree.remove(number)
-            changed.append(self._remove(peer, 2 * number + 1))
-        return self._with_incoming(peer, changed, InterestDelta(withdraw=tuple(gone)))
+            self.tree.remove(received.pop(interest))
+        return self._with_incoming(peer, self._remove(peer, gone), InterestDelta(withdraw=gone))
 
     def announced_by(self, peer: str) -> tuple[Interest, ...]:
         """Return the interests that *peer* announced."""
@@ -244,11 +236,16 @@ class ClusterInterests:
 
     def announced_to(self, peer: str) -> tuple[Interest, ...]:
         """Return the interests announced to *peer*, or to be announced when its link is up again."""
-        return self._announced[self._neighbour_of[peer]].interests
+        link = self._links[self._neighbour_of[peer]]
+        return self._plain[link].interests if link in self._plain else self._announcer.interests(link)
 
     def is_wanted(self, topic_filter: TopicFilter) -> bool:
         """Return whether the cluster may want anything under *topic_filter*."""
-        return bool(self._unknown & self._neighbour_links) or self._by_topic.overlaps(topic_filter)
+        if self._unknown & self._neighbour_links:
+            return True
+        if CLUSTER in self._plain:
+            return self._plain[CLUSTER].overlaps(topic_filter)
+        return next(self._announcer.overlapping(topic_filter, CLUSTER), None) is not None
 
     def wants(self, topic_filter: TopicFilter, octets: int, may_widen: bool) -> Answer:
         """Return what the cluster wants under *topic_filter*, as interests in at most *octets* bytes.
@@ -260,8 +257,8 @@ class ClusterInterests:
         if self._unknown & self._neighbour_links:
             return ANYTHING
         if not self._is_precise:
-            return Answer(None, True) if self._by_topic.overlaps(topic_filter) else NOTHING
-        found = tuple(islice(self._widest_under(topic_filter), COVERED_MAX + 1))
+            return Answer(None, True) if self._plain[CLUSTER].overlaps(topic_filter) else NOTHING
+        found = tuple(islice(self._announcer.overlapping(topic_filter, CLUSTER), COVERED_MAX + 1))
         is_small = len(found) <= COVERED_MAX
         if is_small and octets_of(found) <= octets:
             return Answer(found, True)
@@ -269,7 +266,7 @@ class ClusterInterests:
         answer = self._widened.get(key)
         if answer is None and may_widen:
             if not is_small:  # their topics alone, if these are few
-                every = self._widest_under(topic_filter)
+                every = self._announcer.overlapping(topic_filter, CLUSTER)
                 found = tuple(dict.fromkeys(Interest(one.topic_filter, ()) for one in every))
             summary = widened(found, octets) if len(found) <= COVERED_MAX else None
             answer = ANYTHING if summary is None else Answer(*summary)
@@ -278,11 +275,6 @@ class ClusterInterests:
                     self._widened.clear()
                 self._widened[key] = answer
         return answer or ANYTHING
-
-    def _widest_under(self, topic_filter: TopicFilter) -> Iterator[Interest]:
-        """Iterate over the interests that share a topic with *topic_filter*, but for those that another one covers."""
-        is_shadowed = self._cluster.is_shadowed
-        return (one for one in self._by_topic.overlapping(topic_filter) if not is_shadowed(one))
 
     def extended(self, answer: Answer, added: Sequence[Interest], octets: int) -> Answer:
         """Return *answer*, whose covering is not None, with the interests *added*; itself if it covers them.
@@ -324,34 +316,34 @@ class ClusterInterests:
         """Add *change* of the neighbour *peer* to *changed*. Interests of a stand-in are left out: it announces them
         again.
         """
-        if change and peer in self._announced:
+        if change and self._neighbour_links & self._links[peer]:
             changed.incoming[peer] = change
         return changed
 
-    def _add(
-        self, source: str | None, key: int, topic_filter: TopicFilter, predicates: Sequence[Predicate]
-    ) -> InterestUpdate:
-        source = None if source is None else self._neighbour_of[source]
-        outgoing = {
-            peer: announced.add(key, topic_filter, predicates)
-            for peer, announced in self._announced.items()
-            if peer != source
-        }
-        return self._update(outgoing, self._cluster.add(key, topic_filter, predicates))
+    def _add(self, source: str | None, interests: tuple[Interest, ...]) -> InterestUpdate:
+        links = self._links_but(source)
+        deltas = {link: self._plain[link].add(interests) for link in self._plain if link & links}
+        if links & self._covering:
+            deltas |= self._announcer.add(interests, links & self._covering)
+        return self._update(deltas)
 
-    def _remove(self, source: str | None, key: int) -> InterestUpdate:
-        source = None if source is None else self._neighbour_of[source]
-        outgoing = {peer: announced.remove(key) for peer, announced in self._announced.items() if peer != source}
-        return self._update(outgoing, self._cluster.remove(key))
+    def _remove(self, source: str | None, interests: tuple[Interest, ...]) -> InterestUpdate:
+        links = self._links_but(source)
+        deltas = {link: self._plain[link].remove(interests) for link in self._plain if link & links}
+        if links & self._covering:
+            deltas |= self._announcer.remove(interests, links & self._covering)
+        return self._update(deltas)
 
-    def _update(self, outgoing: dict[str, InterestDelta], cluster: InterestDelta) -> InterestUpdate:
-        for interest in cluster.announce:
-            self._by_topic.add(interest.topic_filter, interest)
-        for interest in cluster.withdraw:
-            self._by_topic.discard(interest.topic_filter, interest)
+    def _links_but(self, source: str | None) -> int:
+        """Return the links to which the interests of *source* are announced; None: of local clients."""
+        every = CLUSTER | self._neighbour_links
+        return every if source is None else every & ~self._links[self._neighbour_of[source]]
+
+    def _update(self, deltas: dict[int, InterestDelta]) -> InterestUpdate:
+        cluster = deltas.pop(CLUSTER, NO_CHANGE)
         topic_filters = dict.fromkeys(interest.topic_filter for interest in (*cluster.announce, *cluster.withdraw))
         return InterestUpdate(
-            {peer: change for peer, change in outgoing.items() if change},
+            {peer: deltas[link] for link, peer in self._neighbours.items() if deltas.get(link)},
             topic_filters,
             [*cluster.announce],
             bool(cluster.withdraw),

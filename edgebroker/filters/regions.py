@@ -25,6 +25,8 @@ PRESENT: Final[Region] = (((ValueType.NOT_NULL,), (ValueType.BOOLEAN + 1,)),)
 """All values without NULL. The composite ones are at the number of NOT_NULL."""
 
 _COMPARABLE: Final[Region] = (((ValueType.NUMBER,), (ValueType.BOOLEAN + 1,)),)
+_BEGINNINGS: Final[tuple[Cut, ...]] = tuple((kind,) for kind in range(ValueType.BOOLEAN + 2))
+"""The cuts before all values of each type, and after the last: one object for thousands of half-open ranges."""
 _FLOAT_WHOLE_MIN: Final = 2**53
 """From here on whole numbers, which are exact, are closer together than doubles."""
 
@@ -40,6 +42,9 @@ def region_of(test: ElementaryTest) -> Region:
         return whole(ValueType.NULL)
     if test.kind is ValueType.NOT_NULL:
         return PRESENT
+    if len(test.intervals) == 1:  # of most tests
+        low, high = _span(test.kind, test.intervals[0])
+        return ((low, high),) if low < high else ()
     return tuple(merged(_span(test.kind, interval) for interval in test.intervals))
 
 
@@ -60,6 +65,8 @@ def union(regions: Iterable[Region]) -> Region:
 
 def intersection(one: Region, other: Region) -> Region:
     """Return the values in both regions. Time is linear in both lengths."""
+    if other is EVERYTHING:
+        return one
     return tuple(common(one, other))
 
 
@@ -83,7 +90,7 @@ def point_of(span: Span) -> tuple[Bound] | None:
     """Return the single value in *span*, of numbers, strings or booleans; None if there are more."""
     low, high = span
     if len(low) > 1:
-        return (low[1],) if high == _above(ValueType(low[0]), low[1]) else None
+        return (low[1],) if high == _above(low[0], low[1]) else None
     if low == (ValueType.STRING,):
         return ("",) if high == (ValueType.STRING, "\0") else None
     return (False,) if low == (ValueType.BOOLEAN,) and high == (ValueType.BOOLEAN, True) else None
@@ -121,8 +128,10 @@ def _number(low: Cut, high: Cut) -> int | float:
 
 
 def _span(kind: ValueType, interval: Interval) -> Span:
-    low: Cut = (kind,) if interval.low is None else _cut(kind, interval.low, after=not interval.low_closed)
-    high: Cut = (kind + 1,) if interval.high is None else _cut(kind, interval.high, after=interval.high_closed)
+    low: Cut = _BEGINNINGS[kind] if interval.low is None else _cut(kind, interval.low, after=not interval.low_closed)
+    high: Cut = (
+        _BEGINNINGS[kind + 1] if interval.high is None else _cut(kind, interval.high, after=interval.high_closed)
+    )
     return low, high
 
 
@@ -132,7 +141,7 @@ def _cut(kind: ValueType, value: Bound, *, after: bool) -> Cut:
     return (kind,) if value is False or value == "" else (kind, value)
 
 
-def _above(kind: ValueType, value: Bound) -> Cut:
+def _above(kind: int, value: Bound) -> Cut:
     """Return the cut before the least value greater than *value*. Bounds are finite: the language has no infinity."""
     if isinstance(value, bool):
         return (kind + 1,) if value else (kind, True)

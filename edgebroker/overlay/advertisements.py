@@ -20,8 +20,8 @@ from edgebroker.interest import Interest
 from edgebroker.limits import ADVERTISED_LEVELS, ADVERTISEMENTS_PER_CLIENT_MAX
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import Advertise, ClusterBits
-from edgebroker.overlay.topicindex import TopicIndex
 from edgebroker.predicate import Attributes
+from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, TopicFilter
 
 

@@ -20,7 +20,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.overlay.messages import Advertise, ClusterBits
-from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
 
 CLEAR_DELAY: Final[Duration] = SECOND

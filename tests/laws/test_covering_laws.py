@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 
 from edgebroker.errors import TopicInvalid
-from edgebroker.filters.announcement import CoveringAnnouncer
+from edgebroker.filters.announcement import CoveringAnnouncer, InterestDelta, LinkAnnouncer
 from edgebroker.filters.boxes import is_like_all, is_like_any
 from edgebroker.filters.covering import are_apart, common_example, counterexample, covers, merged
 from edgebroker.filters.covering_index import SpanIndex
@@ -335,7 +335,46 @@ def test_what_is_announced_accepts_what_the_subscriptions_accept(
             told = (told | set(change.announce)) - set(change.withdraw)
         assert not told
         assert not announced.interests
-        assert not announced._index._root.below
+        assert not announced._announcer._index._root.below
+
+
+def test_several_links_are_announced_as_each_of_them_alone(chance: random.Random) -> None:
+    links = (1, 2, 4)
+    for _ in range(8):
+        pool = [
+            (topic_filter_of(chance), chance.choice(((), *(filter_of(chance, True) for _ in range(6)))))
+            for _ in range(20)
+        ]
+        together, alone = LinkAnnouncer(1), {link: CoveringAnnouncer(link == 1) for link in links}
+        subscriptions: dict[int, tuple[int, TopicFilter, tuple[Predicate, ...]]] = {}
+        told: dict[int, set[Interest]] = {link: set() for link in links}
+        for number in range(80):
+            if subscriptions and chance.random() < (0.45 if number < 50 else 0.9):
+                gone = chance.choice(sorted(subscriptions))
+                on, topic_filter, predicates = subscriptions.pop(gone)
+                interests = [Interest(topic_filter, predicate) for predicate in predicates]
+                changes = together.remove(interests, on)
+                singly = {link: alone[link].remove(gone) for link in links if link & on}
+            else:
+                on, (topic_filter, predicates) = chance.choice((7, 7, 6, 5, 3)), chance.choice(pool)
+                subscriptions[number] = on, topic_filter, predicates
+                changes = together.add([Interest(topic_filter, predicate) for predicate in predicates], on)
+                singly = {link: alone[link].add(number, topic_filter, predicates) for link in links if link & on}
+            assert changes.keys() <= singly.keys()
+            for link in links:
+                change = changes.get(link, InterestDelta())
+                assert told[link].isdisjoint(change.announce)
+                assert told[link].issuperset(change.withdraw)
+                told[link] = (told[link] | set(change.announce)) - set(change.withdraw)
+                assert told[link] == set(together.interests(link))
+                assert len(told[link]) == len(together.interests(link))
+                there = {key: each[1:] for key, each in subscriptions.items() if each[0] & link}
+                check_announced(chance, told[link], there)
+                for one in alone[link].interests:  # which of two that accept the same is told, age decides
+                    assert any(
+                        other.topic_filter.covers(one.topic_filter) and covers((other.predicate,), (one.predicate,))
+                        for other in told[link]
+                    ), one
 
 
 def check_widest(

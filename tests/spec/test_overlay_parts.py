@@ -13,7 +13,7 @@ from edgebroker.overlay.congestion import LinkStatus, QueueSample
 from edgebroker.overlay.duplicate_filter import DuplicateFilter
 from edgebroker.overlay.messages import StateKind
 from edgebroker.overlay.state_digest import PARTS_MAX, differ, digest_of, of_part, restated
-from edgebroker.overlay.topicindex import TopicIndex
+from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import TopicFilter
 
 

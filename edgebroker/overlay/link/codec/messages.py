@@ -13,7 +13,9 @@ first one of its flow, without reference to others.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from itertools import pairwise
+from sys import intern
 from typing import Any, Final, TypeAlias, TypeVar
 
 from edgebroker.cbor import NULL, UNSIGNED, CborReader, CborRules, encode_cbor
@@ -82,6 +84,10 @@ _LOW_CLOSED_BIT: Final = 1
 _HIGH_CLOSED_BIT: Final = 2
 PARTS_MAX: Final = FILTER_BYTES_MAX
 """Intervals of a test, and parts of a pattern: each takes at least one character of the filter."""
+SHARED_MAX: Final = 512
+"""Topic filters, and tests for a single value, of which equal ones are one object: thousands of interests have the same
+few.
+"""
 _RANGED: Final = (ValueType.NUMBER, ValueType.STRING, ValueType.BOOLEAN)
 
 
@@ -106,9 +112,21 @@ def read_interest(value: Any) -> Interest:
 def topic_filter_of(text: str) -> TopicFilter:
     """Parse the topic filter *text*. Raises FrameBroken."""
     try:
-        return TopicFilter.parse(text)
+        return _topic_filter(text)
     except TopicInvalid as error:
         raise FrameBroken(str(error)) from None
+
+
+@lru_cache(maxsize=SHARED_MAX)
+def _topic_filter(text: str) -> TopicFilter:
+    parsed = TopicFilter.parse(text)
+    return TopicFilter(text, tuple(map(intern, parsed.levels)))
+
+
+@lru_cache(maxsize=SHARED_MAX, typed=True)
+def _single_value(attribute: str, kind: ValueType, value: Bound) -> ElementaryTest:
+    """Return the test for one value. 1 and 1.0, which are equal, are kept apart: their fingerprints differ."""
+    return ElementaryTest(attribute, kind, (Interval(value, True, value, True),))
 
 
 def _test_values(test: ElementaryTest) -> list[Any]:
@@ -129,7 +147,7 @@ def _test_values(test: ElementaryTest) -> list[Any]:
 def _read_test(value: Any) -> ElementaryTest:
     if type(value) is not list or len(value) not in (2, 4) or type(value[0]) is not str:
         raise FrameBroken("a test is an attribute, a kind, and perhaps intervals and patterns")
-    attribute = value[0]
+    attribute = intern(value[0])
     if type(value[1]) is not int or not ValueType.NULL <= value[1] <= ValueType.BOOLEAN:
         raise FrameBroken(f"a test of {attribute!r} has no known kind")
     kind = ValueType(value[1])
@@ -147,6 +165,9 @@ def _read_test(value: Any) -> ElementaryTest:
     for before, after in pairwise(intervals):
         if before.high is None or after.low is None or not _is_apart(before, after):
             raise FrameBroken(f"the intervals of {attribute!r} are not sorted and apart")
+    low, high = intervals[0].low, intervals[-1].high
+    if low and low == high and type(low) is type(high) and not value[3]:  # not 0: -0.0 is equal, and of its type
+        return _single_value(attribute, kind, low)
     return ElementaryTest(attribute, kind, intervals, tuple(map(_read_pattern, value[3])))
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
 
 from edgebroker.topics import MULTI_LEVEL, SINGLE_LEVEL, TopicFilter
 
 V = TypeVar("V")
+
+
+class TopicLevel(Protocol):
+    """A node of an index by topic filter."""
+
+    @property
+    def below(self: L) -> Mapping[str, L]:
+        """The next levels of longer filters."""
+
+
+L = TypeVar("L", bound=TopicLevel)
 
 
 class _IndexLevel(Generic[V]):
@@ -18,12 +29,6 @@ class _IndexLevel(Generic[V]):
     def __init__(self) -> None:
         self.below: dict[str, _IndexLevel[V]] = {}
         self.values: dict[V, None] = {}
-
-    def everything(self) -> Iterator[V]:
-        """Iterate over all values at and below this level."""
-        yield from self.values
-        for level in self.below.values():
-            yield from level.everything()
 
 
 class TopicIndex(Generic[V]):
@@ -53,30 +58,44 @@ class TopicIndex(Generic[V]):
 
     def overlapping(self, topic_filter: TopicFilter) -> Iterator[V]:
         """Iterate over the values whose filters share a topic with *topic_filter*, in a fixed order."""
-        names = topic_filter.longest_form
-        reached = [self._root]
-        for position, name in enumerate(names):
-            if name == MULTI_LEVEL:
-                for level in reached:
-                    yield from level.everything()
-                return
-            following: list[_IndexLevel[V]] = []
-            for level in reached:
-                if MULTI_LEVEL in level.below:
-                    yield from level.below[MULTI_LEVEL].values
-                following += _steps(level, name, position == 0)
-            reached = following
-        for level in reached:
+        for level in overlapping_levels(self._root, topic_filter):
             yield from level.values
-            if MULTI_LEVEL in level.below:
-                yield from level.below[MULTI_LEVEL].values
 
     def overlaps(self, topic_filter: TopicFilter) -> bool:
         """Return whether there is such a value."""
         return next(self.overlapping(topic_filter), None) is not None
 
 
-def _steps(level: _IndexLevel[V], name: str, is_first: bool) -> Iterator[_IndexLevel[V]]:
+def overlapping_levels(root: L, topic_filter: TopicFilter) -> Iterator[L]:
+    """Iterate over the levels at and below *root* at which a filter may end that shares a topic with *topic_filter*, in
+    a fixed order.
+    """
+    reached = [root]
+    for position, name in enumerate(topic_filter.longest_form):
+        if name == MULTI_LEVEL:
+            for level in reached:
+                yield from _all_levels(level)
+            return
+        following: list[L] = []
+        for level in reached:
+            if MULTI_LEVEL in level.below:
+                yield level.below[MULTI_LEVEL]
+            following += _steps(level, name, position == 0)
+        reached = following
+    for level in reached:
+        yield level
+        if MULTI_LEVEL in level.below:
+            yield level.below[MULTI_LEVEL]
+
+
+def _all_levels(level: L) -> Iterator[L]:
+    """Iterate over *level* and all levels below it."""
+    yield level
+    for each in level.below.values():
+        yield from _all_levels(each)
+
+
+def _steps(level: L, name: str, is_first: bool) -> Iterator[L]:
     """Iterate over the levels below *level* that match topic level *name*, except that of a final `#`."""
     if name != SINGLE_LEVEL:
         if name in level.below:
