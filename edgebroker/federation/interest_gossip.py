@@ -31,7 +31,7 @@ from edgebroker.overlay.messages import (
     StateKind,
     Withdraw,
 )
-from edgebroker.overlay.state_digest import differ, digest_of, of_part, restated, sums_of
+from edgebroker.overlay.state_digest import RestatedParts, differ, digest_of, restated, sums_of
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.topics import TopicFilter
@@ -59,6 +59,8 @@ class InterestGossip:
         self._status = status
         self._peers = gateway.peers()
         self._owed_digests: dict[str, None] = {}  # peers that get a digest as soon as all other interests are known
+        self._restated: dict[str, RestatedParts[Interest]] = {}
+        """What peers had announced before they began to restate it, until their next digest."""
         self._filters: dict[TopicFilter, None] = {}
         self._added: list[Interest] = []
         self._is_less = False
@@ -172,6 +174,7 @@ class InterestGossip:
             case Withdraw(interests):
                 return self.announce(self.interests.withdrawn(peer, interests))
             case Digest():
+                self._restated.pop(peer, None)
                 difference = differ(message, self.interests.announced_by(peer))
                 return self.mark_known(peer) if difference is None else self.send(peer, difference)
             case Differ():
@@ -183,17 +186,20 @@ class InterestGossip:
                 answer: list[Message] = [*restated(message, self.interests.epoch, announced), self._digest(peer)]
                 return [send for each in answer for send in self.send(peer, each)]
             case Restate():
+                known = self._restated.get(peer)
+                if known is None or known.parts != message.parts:
+                    known = RestatedParts(message.parts, self.interests.announced_by(peer))
+                    self._restated[peer] = known
+                before, stays = known.replace(message.part, message.interests), set(message.interests)
+                gone = [each for each in before if each not in stays]
                 changed = self.interests.announced(peer, message.interests)
-                stays = set(message.interests)
-                gone = [each for each in of_part(message, self.interests.announced_by(peer)) if each not in stays]
                 changed.append(self.interests.withdrawn(peer, gone))
                 return self.announce(changed)
 
     def restore(self, known: Mapping[str, Iterable[Interest]]) -> None:
         """Restore the interests of neighbours from an earlier run, before any connection; nothing is announced."""
         for peer in self.relay.behind:
-            for interest in known.get(peer, ()):
-                self._note_changed(self.interests.announced(peer, (interest,)))
+            self._note_changed(self.interests.announced(peer, known.get(peer, ())))
 
     def end_grace(self) -> list[SendMessage]:
         """Stop waiting for the interests of neighbours after a restart."""
@@ -251,6 +257,7 @@ class InterestGossip:
         """Let *peer* check what was announced to it, and ask it for its interests if they are not known."""
         self._owed_digests[peer] = None
         sends = self._send_owed_digests()
+        self._restated.pop(peer, None)
         if peer not in self.relay.behind and not self.interests.is_known(peer):
             sends += self.send(peer, Differ(StateKind.INTERESTS, sums_of(self.interests.announced_by(peer))))
         return sends

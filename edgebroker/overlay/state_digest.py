@@ -8,8 +8,8 @@ that was down for a moment costs one message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 from edgebroker.interest import Interest
 from edgebroker.overlay.messages import Advertise, Differ, Digest, Restate, StateKind
@@ -60,14 +60,36 @@ def sums_of(items: Iterable[Item]) -> tuple[int, ...]:
 def restated(differ: Differ, epoch: int, items: Iterable[Item]) -> Iterator[Restate]:
     """Return the answer of the announcing gateway to *differ*: each part that differs."""
     parts = len(differ.sums)
-    by_part: dict[int, list[Item]] = {part: [] for part in range(parts)}
+    by_part: list[list[Item]] = [[] for _ in range(parts)]
+    sums = [0] * parts
     for item in items:
-        by_part[item.fingerprint() % parts].append(item)
-    for part, part_items in by_part.items():
-        if sum(item.fingerprint() for item in part_items) % MODULUS != differ.sums[part]:
+        fingerprint = item.fingerprint()
+        by_part[fingerprint % parts].append(item)
+        sums[fingerprint % parts] += fingerprint
+    for part, part_items in enumerate(by_part):
+        if sums[part] % MODULUS != differ.sums[part]:
             interests = tuple(item for item in part_items if isinstance(item, Interest))
             advertisements = tuple(item for item in part_items if isinstance(item, Advertise))
             yield Restate(differ.kind, parts, part, epoch, interests, advertisements)
+
+
+class RestatedParts(Generic[T]):
+    """The items of a peer by part, while it restates part by part: found once, because each part would take as long as
+    all of them.
+    """
+
+    def __init__(self, parts: int, items: Iterable[T]) -> None:
+        self.parts = parts
+        by_part: dict[int, list[T]] = {}
+        for item in items:
+            by_part.setdefault(item.fingerprint() % parts, []).append(item)
+        self._items: dict[int, Sequence[T]] = {**by_part}
+
+    def replace(self, part: int, items: Sequence[T]) -> Sequence[T]:
+        """Replace the items of *part* by *items*; return those that were there."""
+        before = self._items.get(part, ())
+        self._items[part] = items
+        return before
 
 
 def of_part(restate: Restate, items: Iterable[T]) -> Iterator[T]:

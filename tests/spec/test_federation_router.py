@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from collections import Counter
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
 from edgebroker.federation.effects import SendMessage
-from edgebroker.federation.interests import covering_search
+from edgebroker.federation.interests import ClusterInterests, covering_search
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.filters import Filter
 from edgebroker.header import HOSTED_MAX
 from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND
+from edgebroker.interest import Interest
 from edgebroker.limits import ADVERTISEMENTS_PER_CLIENT_MAX, WAITING_BYTES_MAX, WAITING_EVENTS_MAX
 from edgebroker.overlay.advertisements import Advertisements
 from edgebroker.overlay.id_allocator import IdAllocator
-from edgebroker.overlay.messages import Advertise, ClusterBits, ClusterBitsAck, Forward, Restate
+from edgebroker.overlay.link.codec.messages import alone, read_alone
+from edgebroker.overlay.messages import Advertise, Announce, ClusterBits, ClusterBitsAck, Forward, Restate
+from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.topics import TopicFilter
 
 from ..support.routers import came, federation, kinds
 
@@ -74,6 +82,85 @@ def test_only_what_differs_is_restated() -> None:
     assert sum(len(message.interests) for message in restated) < 40
     texts = {interest.topic_filter.text for interest in made.peers["b.0"].interests.announced_by("a.0")}
     assert texts == {f"t/{number}" for number in range(1_000)} - {"t/17"} | {"u"}
+
+
+def test_interests_are_restated_in_a_time_that_grows_with_their_number_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = federation("a-b", 1)
+    for number in range(1_000):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.settle()
+    found: Counter[TopicFilter] = Counter()
+    fingerprint = Interest.fingerprint
+
+    def counted(self: Interest) -> int:
+        found[self.topic_filter] += 1
+        return fingerprint(self)
+
+    monkeypatch.setattr(Interest, "fingerprint", counted)
+    kinds(made)
+    made.restart("b.0")
+    made.settle()
+    assert kinds(made)["Restate"] > 100
+    assert len(made.peers["b.0"].interests.announced_by("a.0")) == 1_000
+    assert len(found) == 1_000
+    assert max(found.values()) <= 6, "for two digests at each end, and once for the parts"
+
+
+def test_interests_that_change_while_others_are_restated_stay_as_they_were_announced_last() -> None:
+    made = federation("a-b", 1)
+    for number in range(200):
+        made.subscribe("a.0", number, f"t/{number}")
+    made.settle()
+    made.cut("a.0", "b.0")
+    for number in range(0, 200, 2):
+        made.unsubscribe("a.0", number)
+        made.subscribe("a.0", 1_000 + number, f"u/{number}")
+    made.connect("a.0", "b.0")
+    changes = iter(range(1, 200, 2))
+    while any(made.links.values()):
+        for pair in [pair for pair, waiting in made.links.items() if waiting]:
+            made.deliver(pair)
+            for changed in islice(changes, 1):
+                made.unsubscribe("a.0", changed)
+                made.subscribe("a.0", 2_000 + changed, f"v/{changed}")
+    told = made.peers["a.0"].interests.announced_to("b.0")
+    assert set(made.peers["b.0"].interests.announced_by("a.0")) == set(told)
+    assert len(told) == 200
+
+
+def test_an_interest_of_a_neighbour_takes_little_memory() -> None:
+    """10,000 content filters of one gateway take at most 25 MB at each other gateway of its site; here each of 1,000
+    more, at a gateway with three neighbours, without the compiled search tree, which takes less.
+    """
+
+    def announcement(first: int) -> bytes:
+        filters = [Filter.parse(f"device = 'device-{number:06}' AND temp > 30") for number in range(first, first + 250)]
+        interests = [
+            Interest(TopicFilter.parse(f"plant/line{number % 8}/data"), predicate)
+            for number, each in enumerate(filters)
+            for predicate in each.predicates
+        ]
+        return alone(Announce(tuple(interests), 1), TrafficClass.CONTROL)
+
+    announcements = [announcement(first) for first in range(0, 2_000, 250)]
+    known = ClusterInterests({"a": (), "b": (), "c": ()}, True, True)
+
+    def hear(wires: list[bytes]) -> None:
+        for wire in wires:
+            message, _ = read_alone(wire)
+            assert isinstance(message, Announce)
+            known.announced("a", message.interests)
+        gc.collect()
+
+    hear(announcements[:4])
+    tracemalloc.start()
+    try:
+        hear(announcements[4:])
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(known.announced_to("b")) == 2_000
+    assert grown <= 1_000 * 2_600, "it was 7,300 with an announcer for each link"
 
 
 def test_a_peer_that_stays_away_is_forgotten() -> None:
