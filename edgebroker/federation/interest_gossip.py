@@ -66,6 +66,7 @@ class InterestGossip:
         self._is_less = False
         self._effects: list[StoreInterests | RedialPeer] = []
         self._dead: set[str] = set()  # peers without any path
+        self._aside: set[str] = set()  # neighbours that have stepped aside
         self._compare_delay = COMPARE_FIRST
         self._is_new_delay = False
 
@@ -123,6 +124,14 @@ class InterestGossip:
             sends += self._update_stand_ins()
         return sends
 
+    def step_aside(self, is_aside: bool) -> list[SendMessage]:
+        """Let others go around this gateway, or no longer."""
+        sends = self._flood(self.link_state.step_aside(is_aside))
+        for peer in self.relay.behind if not is_aside else ():
+            if self._status.is_up(peer):
+                sends += self._compare(peer)  # which ends the others' relays
+        return sends
+
     def set_backpressure(self, neighbour: str, interests: Sequence[Interest]) -> list[SendMessage]:
         """Begin backpressure for *neighbour*, which has *interests*; without interests, end it."""
         return self._flood(self.backpressure.announce(neighbour, interests))
@@ -135,6 +144,7 @@ class InterestGossip:
             return [send for news in self.backpressure.receive(update) for send in self._flood(news, sender)]
         sends = [send for news in self.link_state.receive(update) for send in self._flood(news, sender)]
         self._dial_reachable()
+        sends += self._heed_aside()
         return [*sends, *self._update_stand_ins()] if sends or update.gateway != self.link_state.number else sends
 
     def mark_alive(self, gateway: str) -> list[SendMessage]:
@@ -242,6 +252,20 @@ class InterestGossip:
                 self._dead.discard(peer)
                 if not self._status.is_up(peer):
                     self._effects.append(RedialPeer(peer))
+
+    def _heed_aside(self) -> list[SendMessage]:
+        """Treat neighbours that have stepped aside as dead ones, although their links are open."""
+        sends = []
+        for peer in self.relay.behind:
+            is_aside = self.link_state.is_aside(peer)
+            if is_aside and peer not in self._aside:
+                self._aside.add(peer)
+                self.relay.add_dead(peer)
+            elif not is_aside and peer in self._aside:
+                self._aside.discard(peer)
+                if self._status.is_up(peer):
+                    sends += self._compare(peer)
+        return sends
 
     def _update_stand_ins(self) -> list[SendMessage]:
         """Choose stand-ins again after reachability changed, and announce interests to the new ones."""

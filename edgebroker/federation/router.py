@@ -216,6 +216,10 @@ class FederationRouter:
         self._set_timers(now)
         return [*self._release(self.region.link_down(peer), now), *self.flushes.link_down(peer)]
 
+    def step_aside(self, is_aside: bool, now: Instant) -> list[Effect]:
+        """Let others go around this gateway, because its disk takes nothing, or no longer."""
+        return self._propagate(self.gossip.step_aside(is_aside), now)
+
     def end_window(self, queues: Mapping[str, QueueSample]) -> bool:
         """End a window; *queues* are samples of the links that sent or queued anything. Returns whether routes may have
         changed.

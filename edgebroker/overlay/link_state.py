@@ -4,6 +4,9 @@
 A connection counts as open unless one of its ends reports that it is not, so nothing is sent while all connections are
 open. A report replaces the previous one of the same gateway; a gateway that receives a new one floods it to all peers.
 
+A gateway *steps aside* by reporting all its connections as closed while they are open: its disk takes nothing, so what
+passes through it is held up. It gets what its own clients want over them all the same; no path leads through it.
+
 A *suspect* is a peer without a connection from which nothing has arrived since: it may be dead, although others do not
 know it yet. It does not count as reachable, and no path leads through it.
 """
@@ -36,6 +39,8 @@ class LinkStateTable:
         self._lost: set[int] = set()
         self._suspect: set[int] = set()
         self._alive: set[int] = set()  # peers that reported that their connection with this gateway is closed
+        self._is_aside = False
+        self._aside: set[int] = set()  # other gateways that have stepped aside
         self._latest: dict[int, LinkStateUpdate] = {}
         self._last = boot << RUN_BITS
         self._next_hops: dict[int, int] | None = None  # gateway -> first peer on the path to it, the nearest first
@@ -90,6 +95,15 @@ class LinkStateTable:
         self._next_hops = None
         return self._statement()
 
+    def step_aside(self, is_aside: bool) -> LinkStateUpdate:
+        """Record that this gateway steps aside, or is back. Returns the report to flood."""
+        self._is_aside = is_aside
+        return self._statement()
+
+    def is_aside(self, gateway: str) -> bool:
+        """Return whether *gateway* has stepped aside."""
+        return self._numbers[gateway] in self._aside
+
     def mark_alive(self, gateway: str) -> None:
         """Record that a message of *gateway* arrived over any path."""
         number = self._numbers[gateway]
@@ -119,6 +133,10 @@ class LinkStateTable:
         if update.gateway not in self._names or (known is not None and known.number >= update.number):
             return []
         self._latest[update.gateway] = update
+        if set(update.peers).issuperset(self._peers[update.gateway]):
+            self._aside.add(update.gateway)
+        else:
+            self._aside.discard(update.gateway)
         if self._number in update.peers:
             self._alive.add(update.gateway)
             self._suspect.discard(update.gateway)
@@ -134,12 +152,12 @@ class LinkStateTable:
     # -- reachability ---------------------------------------------------------------------------------------------
 
     def is_reachable(self, gateway: str) -> bool:
-        """Return whether there is a path to *gateway*, and it is no suspect."""
+        """Return whether there is a path to *gateway*, it is no suspect and has not stepped aside."""
         return self.is_number_reachable(self._numbers[gateway])
 
     def is_number_reachable(self, number: int) -> bool:
         """Return the same for the gateway with *number*, which may be none of the topology."""
-        return number in self._paths() and number not in self._suspect
+        return number in self._paths() and number not in self._suspect and number not in self._aside
 
     def are_connected(self, one: str, other: str) -> bool:
         """Return whether two peers, neither of them this gateway, are connected, as far as this gateway knows."""
@@ -181,7 +199,8 @@ class LinkStateTable:
 
     def _statement(self) -> LinkStateUpdate:
         self._last += 1
-        update = self._latest[self._number] = LinkStateUpdate(self._number, self._last, tuple(sorted(self._lost)))
+        closed = self._peers[self._number] if self._is_aside else self._lost
+        update = self._latest[self._number] = LinkStateUpdate(self._number, self._last, tuple(sorted(closed)))
         return update
 
     def _paths(self) -> dict[int, int]:

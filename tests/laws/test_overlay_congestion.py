@@ -126,6 +126,47 @@ def test_a_gateway_whose_disk_takes_nothing_is_gone_around(is_dynamic: bool, qos
     assert sorted(int(heard.payload) for heard in reader.received) == list(range(200))
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_gateway_in_the_middle_of_a_site_whose_disk_takes_nothing_is_gone_around(qos: int, seed: int) -> None:
+    """Readers behind it are served over the other site, and its own ones get QoS 0 as always."""
+    simulation = Simulation(seed)
+    gateways = SimulatedGateways(simulation, Topology.product(Scot(Factor.parse("a-b-c"), 2)), is_stored=True)
+    gateways.wait_for_links()
+    publisher, reader, inner = (
+        Participant(name, gateways[where], V5, True, 20, FAIR)
+        for name, where in (("publisher", "a.0"), ("reader", "c.0"), ("inner", "b.0"))
+    )
+    quick, far = (Participant(f"at {name}.0", gateways[f"{name}.0"], V5, False, 20, FAIR) for name in "bc")
+    for one in (publisher, reader, inner, quick, far):
+        one.connect()
+    simulation.run_until(simulation.now + SECOND)
+    for one, topic in ((reader, "t"), (inner, "t"), (quick, "quick"), (far, "quick")):
+        one.subscribe(topic, 2)
+    simulation.run_until(simulation.now + SECOND)
+    store = gateways["b.0"].store
+    assert store is not None
+    store.disk.sync_fails = store.disk.write_fails = 1.0
+    begun = simulation.now
+    for number in range(120):
+        publisher.publish("t", b"%d" % number, qos)
+        if number > 60:
+            publisher.publish("quick", b"%d" % number, 0)
+        simulation.run_until(simulation.now + PUBLISHED_EVERY)
+    simulation.run_until(simulation.now + SECOND)
+    first = {int(heard.payload): heard.at - begun for heard in reader.received}
+    late = [number for number in range(60, 120) if first.get(number, NEVER) > number * PUBLISHED_EVERY + SECOND]
+    assert not late, "they wait at the gateway whose disk takes nothing"
+    for one in (quick, far):
+        assert [int(heard.payload) for heard in one.received] == list(range(61, 120))
+    store.disk.sync_fails = store.disk.write_fails = 0.0
+    simulation.run_until(simulation.now + 40 * SECOND)
+    inner.connect()
+    simulation.run_until(simulation.now + 5 * SECOND)
+    for one in (reader, inner):
+        assert sorted(int(heard.payload) for heard in one.received) == list(range(120))
+    assert not any(gateway.overlay.peers.gossip.relay.is_active for gateway in gateways)
+
+
 def test_nothing_is_looked_at_while_nothing_waits(seed: int) -> None:
     simulation = Simulation(seed)
     topology = Topology.product(Scot(Factor.parse("a"), 2))

@@ -163,6 +163,39 @@ def test_an_interest_of_a_neighbour_takes_little_memory() -> None:
     assert grown <= 1_000 * 2_600, "it was 7,300 with an announcer for each link"
 
 
+def test_a_gateway_that_steps_aside_gets_what_its_own_clients_want_and_passes_nothing_on() -> None:
+    made = federation("a-b-c", 2)
+    for number, name in enumerate(("a.0", "b.0", "c.0")):
+        made.subscribe(name, number, "t")
+    made.settle()
+    middle = made.peers["b.0"]
+    made.perform("b.0", middle.step_aside(True, made.now))
+    made.settle()
+    made.sent.clear()
+    for name in ("a.0", "b.0", "c.0"):
+        made.publish(name, f"P at {name}", "t")
+        made.settle()
+        made.advance(SECOND)
+        assert came(made) == sorted({"a.0", "b.0", "c.0"} - {name}), "each once"
+    between = [message for sender, peer, message in made.sent if (sender, peer) == ("b.0", "c.0")]
+    assert [message.client for message in between if isinstance(message, Forward)] == ["P at b.0"]
+    made.subscribe("c.0", 7, "new")
+    made.settle()
+    made.publish("b.0", "P at b.0", "new")
+    made.publish("a.0", "P at a.0", "new")
+    made.settle()
+    made.advance(SECOND)
+    assert came(made).count("c.0") == 2, "interests are announced as always"
+    made.perform("b.0", middle.step_aside(False, made.now))
+    made.settle()
+    made.sent.clear()
+    made.publish("a.0", "P at a.0", "t")
+    made.settle()
+    made.advance(SECOND)
+    assert came(made) == ["b.0", "c.0"]
+    assert kinds(made)["Relay"] == 0
+
+
 def test_a_peer_that_stays_away_is_forgotten() -> None:
     made = federation(options=FederationOptions(lease_s=60))
     made.subscribe("a.0", 1, "t/#")

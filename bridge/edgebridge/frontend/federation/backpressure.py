@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.backpressure import ANYTHING
-from edgebroker.federation.effects import SendMessage
+from edgebroker.federation.effects import Effect, SendMessage
 from edgebroker.federation.forwarding import forward_of
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import EventHeader
@@ -157,3 +158,42 @@ def _counts(link: Link) -> tuple[int, int]:
     """The events that ever entered the queue of *link*, and that left it."""
     figures = [link.figures(service) for service in SHARED]
     return sum(each.entered for each in figures), sum(each.left for each in figures)
+
+
+ASIDE_AFTER: Final[Duration] = 5 * SECOND
+"""How long the disk may take nothing before others go around this gateway. Worn SD cards stop for up to 3 s."""
+
+
+class DiskWatch:
+    """Whether the disk of this gateway takes nothing.
+
+    What arrives from a peer is passed on only when it is on the disk. So the gateway is in the way of others then, and
+    steps aside until something has been written.
+    """
+
+    def __init__(self, session_journal: SessionJournal, peers: FederationRouter) -> None:
+        self._journal = session_journal
+        self._peers = peers
+        self._durable = 0
+        self._waits_since: Instant | None = None
+        self.is_stuck = False
+
+    @property
+    def due(self) -> Instant | None:
+        """When the disk counts as one that takes nothing."""
+        return None if self._waits_since is None or self.is_stuck else self._waits_since + ASIDE_AFTER
+
+    def look(self, now: Instant) -> list[Effect]:
+        """Look at the journal. Returns what to do if the disk begins or ends to take nothing."""
+        storage = self._journal.storage
+        if storage is None or len(self._peers.gateway.neighbours) < 2:  # nothing passes through an end of a tree
+            return []
+        durable, is_waiting = storage.durable_lsn, storage.durable_lsn < storage.lsn
+        if not is_waiting or durable > self._durable or self._waits_since is None:
+            self._waits_since = now if is_waiting else None
+        self._durable = durable
+        is_stuck = self._waits_since is not None and now >= self._waits_since + ASIDE_AFTER
+        if is_stuck is self.is_stuck:
+            return []
+        self.is_stuck = is_stuck
+        return self._peers.step_aside(is_stuck, now)

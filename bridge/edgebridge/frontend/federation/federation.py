@@ -26,7 +26,7 @@ from dataclasses import field
 from typing import Final
 
 from edgebridge.frontend.delivery import Delivery
-from edgebridge.frontend.federation.backpressure import CongestionSampler, PeerBackpressure
+from edgebridge.frontend.federation.backpressure import CongestionSampler, DiskWatch, PeerBackpressure
 from edgebridge.frontend.federation.convert import encode_other_properties, to_publication
 from edgebridge.frontend.federation.fast_path import FederationFastPath
 from edgebridge.frontend.federation.held_subacks import HeldSubacks
@@ -166,6 +166,7 @@ class FederationMember:
         self.backpressure = PeerBackpressure(self.links, self.peers)
         self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
         """Which links are stalled, and how congested they are."""
+        self.disk_watch = DiskWatch(session_journal, self.peers)
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.fast_path: FederationFastPath | None = None
@@ -316,6 +317,10 @@ class FederationMember:
                 break
         if self.congestion.sample(now):
             self._invalidate_routes()
+        if effects := self.disk_watch.look(now):
+            self._invalidate_routes()
+            self.perform(effects, now)
+            due = now
         if self.peers.ids.allocated > self._id_reservation.extend_at:
             self._id_reservation.extend(self.peers.ids, now)
         self._plan(due)
@@ -380,7 +385,7 @@ class FederationMember:
         timers = self.peers.timers
         if timers.changes != self._timer_changes:
             self._timer_changes, self._timer_due = timers.changes, timers.next_due()
-        for one in (self._timer_due, self.retained.due, self.congestion.due, self.pager.due):
+        for one in (self._timer_due, self.retained.due, self.congestion.due, self.disk_watch.due, self.pager.due):
             if one is not None and one < due:
                 due = one
         for stream in self.streams:
