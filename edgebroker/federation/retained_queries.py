@@ -22,7 +22,7 @@ from edgebroker.header import EventHeader, host_of
 from edgebroker.interest import Interest
 from edgebroker.limits import RETAINED_QUERIES_MAX, RETAINED_REPLY_TOPICS_MAX
 from edgebroker.overlay.congestion import LinkStatus
-from edgebroker.overlay.id_allocator import IdAllocator
+from edgebroker.overlay.id_allocator import IdAllocator, is_newer
 from edgebroker.overlay.messages import Forward, Message, RetainedQuery, RetainedReply, StatusQuery, StatusReply
 from edgebroker.overlay.secondary_advertisements import SecondaryAdvertisements
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
@@ -33,8 +33,8 @@ from edgebroker.overlay.traffic_class import TrafficClass
 class _OpenQuery:
     origin: str | int
     """The peer that sent it, or the number of a local subscription."""
-    newest: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Of a local query: topic -> publication time and identity of the newest reply."""
+    newest: dict[str, EventHeader] = field(default_factory=dict)
+    """Of a local query: topic -> header of the newest reply."""
 
 
 class RetainedQueries:
@@ -100,13 +100,12 @@ class RetainedQueries:
         if isinstance(query.origin, str):
             return [*self._gossip.send(query.origin, reply, TrafficClass.LIVE)]
         forward = reply.forward
-        age = (forward.header.published_ms, *forward.header.eid)
         known = query.newest.get(forward.topic)
         if known is None:
             self.remembered += 1
-        elif known >= age:
+        elif not is_newer(forward.header, known):
             return []
-        query.newest[forward.topic] = age
+        query.newest[forward.topic] = forward.header
         if self.remembered > RETAINED_REPLY_TOPICS_MAX:
             self._forget_replies(next(each for each in self._queries.values() if each.newest))
         return [DeliverRetained(query.origin, forward)]

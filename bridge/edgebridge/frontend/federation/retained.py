@@ -23,6 +23,7 @@ from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.interest import Interest
 from edgebroker.node.subscriptions import Subscription
+from edgebroker.overlay.id_allocator import is_newer
 from edgebroker.overlay.link.journal_records import StoredLinks, header_record
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter, is_reserved
@@ -130,7 +131,7 @@ class FederatedRetained:
         kept, stamp = self._retained.find(topic), self._stamps.get(topic)
         if kept is None:
             return
-        if stamp is not None and stamp.age > header.age:
+        if stamp is not None and is_newer(stamp, header):
             if self._is_own(topic):
                 self._claim(topic, stamp, now)
             return
@@ -148,7 +149,7 @@ class FederatedRetained:
         """A message to be retained entered the site here. It is kept unless a newer one is."""
         topic = publication.topic
         before = self._stamps.get(topic)
-        if before is not None and before.age > header.age and self._retained.find(topic) is not None:
+        if before is not None and is_newer(before, header) and self._retained.find(topic) is not None:
             return
         if not self._retained.messages_max:
             return
@@ -193,13 +194,18 @@ class FederatedRetained:
     def reply_received(self, number: int, publication: Publication, header: EventHeader, now: Instant) -> None:
         """One message for the local subscription *number*, unless it got what is kept here, and that is not older.
 
-        An event that had to go around what was down left a copy where none would ask for its original.
+        An event that had to go around what was down left a copy where none would ask for its original. If the gateway
+        of the copy's publisher keeps an older message, it crashed before the newer one was on its disk, and was not
+        acknowledged: then the subscriber, who did not get the copy, gets what that gateway has.
         """
         topic = publication.topic
         stamp = self._stamps.get(topic)
         if stamp is not None and self._retained.find(topic) is not None:
-            was_given = not self.is_elsewhere(topic)
-            if stamp.age > header.age or (was_given and stamp.age == header.age):
+            if not self.is_elsewhere(topic):
+                is_wanted = is_newer(header, stamp)
+            else:
+                is_wanted = host_of(header.publisher) == host_of(stamp.publisher) or not is_newer(stamp, header)
+            if not is_wanted:
                 return
         asking = self._pending.get(number)
         if asking is not None and not publication.has_expired(now):
