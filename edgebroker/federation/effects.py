@@ -66,6 +66,10 @@ class LookUpRetained:
 
     request: int
     interest: Interest
+    sums: tuple[int, ...] = ()
+    """The digest of those of this gateway's own publishers that are known where they are asked for: of these, only what
+    differs is answered, behind `FederationRouter.answer_unmodified`. Empty: no digest was sent.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,16 @@ class DeliverRetained:
 
     number: int
     forward: Forward
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverUnmodified:
+    """Deliver retained messages of another gateway, which are known here and are unmodified, to the local subscription
+    *number*. There may be thousands.
+    """
+
+    number: int
+    forwards: tuple[Forward, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +168,7 @@ Effect: TypeAlias = (
     | AttachHeader
     | LookUpRetained
     | DeliverRetained
+    | DeliverUnmodified
     | StoreInterests
     | RedialPeer
     | RequestAgain

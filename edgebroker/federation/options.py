@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
-from edgebroker.limits import IDLE_ADVERTISEMENTS_MAX, SESSION_EXPIRY_S_MAX
+from edgebroker.limits import IDLE_ADVERTISEMENTS_MAX, RETAINED_CACHE_BYTES_MAX, SESSION_EXPIRY_S_MAX
 from edgebroker.overlay.link.budget import OutboxFull
 
 
@@ -53,6 +53,8 @@ class FederationOptions:
     """How many advertisements under which no client publishes at the moment are kept."""
     suback_wait_ms: int = 1_000
     """How long the SUBACK of a subscription waits at most until other gateways know the subscription; 0: not at all."""
+    retained_cache_bytes_max: int = RETAINED_CACHE_BYTES_MAX
+    """The memory for retained messages that other gateways have answered; 0: none is kept."""
     outbox: OutboxOptions = DEFAULT_OUTBOX
     outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
     """Peer -> its options where they are others."""

@@ -4,13 +4,14 @@ operators for the links of all gateways.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Iterable, Sequence
+from dataclasses import field, replace
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.effects import (
     DeliverRetained,
+    DeliverUnmodified,
     Effect,
     LookUpRetained,
     ReceiveStatus,
@@ -18,12 +19,24 @@ from edgebroker.federation.effects import (
     SendMessage,
 )
 from edgebroker.federation.interest_gossip import InterestGossip
+from edgebroker.federation.retained_cache import RetainedCache
 from edgebroker.header import EventHeader, host_of
+from edgebroker.instants import Instant
 from edgebroker.interest import Interest
 from edgebroker.limits import RETAINED_QUERIES_MAX, RETAINED_REPLY_TOPICS_MAX
 from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.id_allocator import IdAllocator, is_newer
-from edgebroker.overlay.messages import Forward, Message, RetainedQuery, RetainedReply, StatusQuery, StatusReply
+from edgebroker.overlay.messages import (
+    ConditionalRetainedQuery,
+    Forward,
+    Message,
+    RetainedDigest,
+    RetainedQuery,
+    RetainedReply,
+    RetainedUnmodified,
+    StatusQuery,
+    StatusReply,
+)
 from edgebroker.overlay.secondary_advertisements import SecondaryAdvertisements
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -33,6 +46,10 @@ from edgebroker.overlay.traffic_class import TrafficClass
 class _OpenQuery:
     origin: str | int
     """The peer that sent it, or the number of a local subscription."""
+    interest: Interest
+    asked_at: Instant
+    digests: dict[int, RetainedDigest] = field(default_factory=dict)
+    """Of a local query: gateway -> the digest that it gets and has not answered."""
     newest: dict[str, EventHeader] = field(default_factory=dict)
     """Of a local query: topic -> header of the newest reply."""
 
@@ -51,47 +68,99 @@ class RetainedQueries:
         ids: IdAllocator,
         gossip: InterestGossip,
         secondary: SecondaryAdvertisements,
+        cache: RetainedCache,
     ) -> None:
         others = [one for one in topology.gateways if one.cluster != gateway.cluster]
         self._hosts = {one.number: (one.name, topology.holder(one.home, gateway.cluster)) for one in others}
         """Number of a gateway elsewhere -> its name, and the gateway of this cluster that forwards queries to it."""
+        self._numbers = {one.name: one.number for one in topology.gateways}
         self._name = gateway.name
+        self._number = gateway.number
         self._neighbours = gateway.neighbours
         self._ids = ids
         self._gossip = gossip
         self._secondary = secondary
+        self.cache = cache
         self._queries: dict[int, _OpenQuery] = {}
         self.remembered = 0
         """Remembered replies of all queries."""
         self.late = 0
         """Replies to queries that were no longer open."""
+        self.unmodified = 0
+        """Messages that were not sent again, because they were known here."""
+        self.repeated = 0
+        """Queries that were asked again, because what was known had been forgotten before the answer came."""
 
-    def query(self, number: int, interests: Sequence[Interest]) -> list[Effect]:
+    def query(self, number: int, interests: Sequence[Interest], now: Instant) -> list[Effect]:
         """Query other gateways for the messages that *interests* match, for the local subscription *number*."""
         effects: list[Effect] = []
         for interest in interests:
-            request = self._ids.next()
-            self._open(request, number)
-            effects += self._forward(RetainedQuery(request, interest), None)
+            digests = self.cache.digests(interest, now)
+            query = _OpenQuery(number, interest, now, {each.gateway: each for each in digests})
+            effects += self._ask(query, digests)
         return effects
 
-    def receive_query(self, peer: str, query: RetainedQuery) -> list[Effect]:
+    def _ask(self, query: _OpenQuery, digests: tuple[RetainedDigest, ...]) -> list[SendMessage]:
+        request = self._ids.next()
+        self._open(request, query)
+        return self._forward(ConditionalRetainedQuery(request, query.interest, digests), None)
+
+    def receive_query(self, peer: str, query: RetainedQuery | ConditionalRetainedQuery, now: Instant) -> list[Effect]:
         """Handle a query of *peer*, once; it may arrive from several peers."""
         if query.request in self._queries:
             return []
-        self._open(query.request, peer)
+        self._open(query.request, _OpenQuery(peer, query.interest, now))
+        if isinstance(query, RetainedQuery):
+            query = ConditionalRetainedQuery(query.request, query.interest, ())
+        sums = next((each.sums for each in query.digests if each.gateway == self._number), ())
         forwarded = self._forward(query, peer) if peer in self._gossip.interests else []
-        return [LookUpRetained(query.request, query.interest), *forwarded]
+        return [LookUpRetained(query.request, query.interest, sums), *forwarded]
 
-    def answer(self, request: int, forward: Forward) -> list[Effect]:
+    def answer(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Reply with a retained message of this gateway.
 
         A copy of another gateway's message is kept only as a fallback, and is used while that gateway cannot be
         queried.
         """
-        return [] if self.is_queried(forward.header) else self.receive_reply(RetainedReply(request, forward))
+        return [] if self.is_queried(forward.header) else self.receive_reply(RetainedReply(request, forward), now)
 
-    def receive_reply(self, reply: RetainedReply) -> list[Effect]:
+    def answer_unmodified(self, request: int, parts: int) -> list[Effect]:
+        """Reply to the digest of a `LookUpRetained` that the sums of *parts*, as bits, agree."""
+        query = self._queries.get(request)
+        octets = parts.to_bytes(max(1, (parts.bit_length() + 7) // 8))
+        return [] if query is None else self._return(query, RetainedUnmodified(request, self._number, octets))
+
+    def receive_unmodified(self, reply: RetainedUnmodified, now: Instant) -> list[Effect]:
+        """Return a reply to the peer that queried, or deliver what is known here."""
+        query = self._queries.get(reply.request)
+        if query is None:
+            self.late += 1
+            return []
+        if isinstance(query.origin, str):
+            return self._return(query, reply)
+        digest = query.digests.pop(reply.gateway, None)
+        if digest is None:
+            return []
+        parts = int.from_bytes(reply.parts)
+        known = self.cache.confirm(query.interest, digest, parts, query.asked_at, now)
+        if known is None:
+            self.repeated += 1
+            query.digests.clear()
+            return [*self._ask(query, ())]
+        forwards = tuple(forward for forward in known if self._is_newest(query, forward))
+        self.unmodified += len(forwards)
+        return [DeliverUnmodified(query.origin, forwards)] if forwards else []
+
+    def _return(self, query: _OpenQuery, reply: RetainedUnmodified) -> list[Effect]:
+        """Return *reply* to the peer that sent *query*. Whoever forwards a relay may not know the message, so there is
+        none while the link to that peer is down.
+        """
+        peer = query.origin
+        if not isinstance(peer, str) or not self._gossip.is_up(peer):
+            return []
+        return [SendMessage(peer, reply, TrafficClass.LIVE)]
+
+    def receive_reply(self, reply: RetainedReply, now: Instant) -> list[Effect]:
         """Return a reply to the peer or local subscription that queried, unless that has a newer one."""
         query = self._queries.get(reply.request)
         if query is None:
@@ -99,16 +168,24 @@ class RetainedQueries:
             return []
         if isinstance(query.origin, str):
             return [*self._gossip.send(query.origin, reply, TrafficClass.LIVE)]
-        forward = reply.forward
+        self.cache.add(query.interest, reply.forward, now)
+        return [DeliverRetained(query.origin, reply.forward)] if self._is_newest(query, reply.forward) else []
+
+    def _is_newest(self, query: _OpenQuery, forward: Forward) -> bool:
+        """Return whether *forward* is newer than what was delivered for *query*; it is delivered then."""
         known = query.newest.get(forward.topic)
         if known is None:
             self.remembered += 1
         elif not is_newer(forward.header, known):
-            return []
+            return False
         query.newest[forward.topic] = forward.header
         if self.remembered > RETAINED_REPLY_TOPICS_MAX:
             self._forget_replies(next(each for each in self._queries.values() if each.newest))
-        return [DeliverRetained(query.origin, forward)]
+        return True
+
+    def open_queries(self) -> Iterable[_OpenQuery]:
+        """Iterate over the queries to which replies are expected."""
+        return self._queries.values()
 
     def is_queried(self, header: EventHeader) -> bool:
         """Return whether the gateway that published with *header* is in another cluster, and this cluster can
@@ -120,8 +197,10 @@ class RetainedQueries:
         link_state = self._gossip.link_state
         return bool(host) and link_state.is_reachable(mate) and link_state.are_connected(mate, host)
 
-    def _forward(self, query: RetainedQuery, origin: str | None) -> list[SendMessage]:
-        """Forward a query in the cluster, and to the hosts of the region that advertise matching events."""
+    def _forward(self, query: ConditionalRetainedQuery, origin: str | None) -> list[SendMessage]:
+        """Forward a query in the cluster, and to the hosts of the region that advertise matching events. A host gets
+        its own digest, a neighbour those of all others; a gateway without a link to this one, none.
+        """
         stand_ins = self._gossip.relay.stand_ins
         receivers: list[str] = []
         for peer in self._neighbours:
@@ -129,12 +208,21 @@ class RetainedQueries:
             receivers += side if origin not in side else ()
         hosts = self._secondary.hosts(query.interest.topic_filter)
         receivers += [peer for peer in hosts if peer != origin and self._gossip.is_up(peer)]
-        return [send for peer in receivers for send in self._gossip.send(peer, query)]
+        return [send for peer in receivers for send in self._gossip.send(peer, self._query_for(peer, query))]
 
-    def _open(self, request: int, origin: str | int) -> None:
+    def _query_for(self, peer: str, query: ConditionalRetainedQuery) -> RetainedQuery | ConditionalRetainedQuery:
+        if not query.digests or not self._gossip.is_up(peer):
+            return query.plain()
+        if peer in self._neighbours:
+            digests = tuple(each for each in query.digests if each.gateway != self._number)
+        else:
+            digests = tuple(each for each in query.digests if each.gateway == self._numbers[peer])
+        return replace(query, digests=digests) if digests else query.plain()
+
+    def _open(self, request: int, query: _OpenQuery) -> None:
         if len(self._queries) >= RETAINED_QUERIES_MAX:
             self._forget_replies(self._queries.pop(next(iter(self._queries))))
-        self._queries[request] = _OpenQuery(origin)
+        self._queries[request] = query
 
     def _forget_replies(self, query: _OpenQuery) -> None:
         """Forget the replies of *query*."""

@@ -18,10 +18,11 @@ keep these rules:
 - **Retained messages.** A retained message is stored at the gateway of its publisher, with the header of
   `AttachHeader`, and at each gateway whose `DeliverEvent` has `is_entry`. After `subscribed`, retained messages for a
   new subscription are looked up locally and queried elsewhere with `query_retained`: replies arrive as
-  `DeliverRetained`, over some time, none twice, the newest last. The front end answers `LookUpRetained` with
-  `answer_retained`, once for each message. `keeps_retained` returns whether it has retained messages under a topic
-  filter: their advertisement then stays open, so that others know where to query. Those that it restored at the start
-  are advertised with `advertise`.
+  `DeliverRetained` and `DeliverUnmodified`, over some time, none twice, the newest last. The front end answers
+  `LookUpRetained` with `answer_retained`, once for each message; if it has sums, with `answer_unmodified` first, and
+  then with what differs. Call `know_retained` before a query for what is known here, so that it is not sent again.
+  `keeps_retained` returns whether it has retained messages under a topic filter: their advertisement then stays open,
+  so that others know where to query. Those that it restored at the start are advertised with `advertise`.
 - **Claims.** Call `subscribe_to_claims` first, and `claim_retained` when a topic's retained message is published or
   cleared at another gateway of the cluster than before. An event of the topic CLAIMS_TOPIC is a claim of another
   gateway (`retained_claims`).
@@ -57,6 +58,7 @@ from edgebroker.federation.interest_flush import InterestFlushes
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.region import RETRY, Region, is_regional
+from edgebroker.federation.retained_cache import RetainedCache
 from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
 from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
 from edgebroker.header import EventHeader, host_of
@@ -72,6 +74,7 @@ from edgebroker.overlay.messages import (
     Backpressure,
     ClusterBits,
     ClusterBitsAck,
+    ConditionalRetainedQuery,
     Differ,
     Digest,
     EventSeries,
@@ -84,6 +87,7 @@ from edgebroker.overlay.messages import (
     Restate,
     RetainedQuery,
     RetainedReply,
+    RetainedUnmodified,
     SendAgain,
     StateKind,
     StatusQuery,
@@ -154,7 +158,14 @@ class FederationRouter:
             self.gossip.link_state.is_number_reachable,
             lambda: all(map(self.gossip.is_up, self.gateway.peers())),
         )
-        self.retained_queries = RetainedQueries(topology, self.gateway, self.ids, self.gossip, self.region.secondary)
+        self.retained_queries = RetainedQueries(
+            topology,
+            self.gateway,
+            self.ids,
+            self.gossip,
+            self.region.secondary,
+            RetainedCache(options.retained_cache_bytes_max),
+        )
         self.status_queries = StatusQueries(self.gateway, self.ids, self.link_status)
         self.flushes = InterestFlushes(self.gateway, self.ids, self.link_status, self.region.secondary)
 
@@ -358,7 +369,14 @@ class FederationRouter:
         """Query other gateways for retained messages for subscription *number*."""
         if is_reserved(topic_filter.text):
             return []
-        return self.retained_queries.query(number, [Interest(topic_filter, predicate) for predicate in predicates])
+        interests = [Interest(topic_filter, predicate) for predicate in predicates]
+        return self.retained_queries.query(number, interests, now)
+
+    def know_retained(self, topic_filter: TopicFilter, forward: Forward, now: Instant) -> None:
+        """Know a copy that this gateway has of another one's retained message: whoever asks for *topic_filter* here
+        needs not get it again.
+        """
+        self.retained_queries.cache.add(Interest(topic_filter, ()), forward, now)
 
     def subscribe_to_claims(self) -> None:
         """Let the gateway get the claims of others in its cluster. To be called before any link is up."""
@@ -401,7 +419,13 @@ class FederationRouter:
 
     def answer_retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Answer a `LookUpRetained` with one matching message."""
-        return self.retained_queries.answer(request, forward)
+        return self.retained_queries.answer(request, forward, now)
+
+    def answer_unmodified(self, request: int, parts: int) -> list[Effect]:
+        """Answer the digest of a `LookUpRetained`: the sums of *parts*, as bits, agree, and their messages are not
+        answered.
+        """
+        return self.retained_queries.answer_unmodified(request, parts)
 
     def is_queried(self, header: EventHeader) -> bool:
         """Return whether another gateway published the message with *header* and can be queried for it."""
@@ -443,10 +467,12 @@ class FederationRouter:
                 return [send for each in parts for send in self.gossip.send(peer, each)]
             case Restate():
                 return self._setting_timers(self.region.receive_restated(peer, message), now)
-            case RetainedQuery():
-                return self.retained_queries.receive_query(peer, message)
+            case RetainedQuery() | ConditionalRetainedQuery():
+                return self.retained_queries.receive_query(peer, message, now)
             case RetainedReply():
-                return self.retained_queries.receive_reply(message)
+                return self.retained_queries.receive_reply(message, now)
+            case RetainedUnmodified():
+                return self.retained_queries.receive_unmodified(message, now)
             case StatusQuery():
                 return self.status_queries.receive_query(peer, message)
             case StatusReply():

@@ -292,6 +292,54 @@ class RetainedReply:
     forward: Forward
 
 
+RETAINED_PARTS_MAX: Final = 128
+"""Parts of the topics in a digest of retained messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedDigest:
+    """The digest of the retained messages of one gateway, its own publishers', that match an interest."""
+
+    gateway: int
+    """The number of the gateway."""
+    sums: tuple[int, ...]
+    """For each part of the topics the sum of the messages' fingerprints modulo 2**64; a power of two of parts, up to
+    RETAINED_PARTS_MAX.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalRetainedQuery:
+    """A RetainedQuery of a gateway that knows answers already: whoever finds its number in *digests* sends only what
+    differs, behind a RetainedUnmodified.
+    """
+
+    request: int
+    interest: Interest
+    digests: tuple[RetainedDigest, ...]
+
+    def plain(self) -> RetainedQuery:
+        """Return the query without digests."""
+        return RetainedQuery(self.request, self.interest)
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedUnmodified:
+    """Answers the digest of one gateway in a ConditionalRetainedQuery."""
+
+    request: int
+    gateway: int
+    """The number of the gateway that answers."""
+    parts: bytes
+    """The parts whose sums agree, as bits: the first part is the lowest bit of the last byte. The messages of the
+    other parts follow, each as a RetainedReply.
+    """
+
+
+DIGEST_MESSAGES: Final = (ConditionalRetainedQuery, RetainedUnmodified)
+"""Messages that only peers with the capability "digest" decode. Others get a RetainedQuery instead of the first."""
+
+
 # -- failures and backpressure ----------------------------------------------------------------------------------------
 
 
@@ -402,5 +450,7 @@ Message: TypeAlias = (
     | InterestFlush
     | InterestFlushed
     | SendAgain
+    | ConditionalRetainedQuery
+    | RetainedUnmodified
 )
 """Any message between gateways."""

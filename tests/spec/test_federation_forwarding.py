@@ -16,6 +16,7 @@ from edgebroker.overlay.messages import (
     Announce,
     ClusterBits,
     ClusterBitsAck,
+    ConditionalRetainedQuery,
     Digest,
     Forward,
     RetainedQuery,
@@ -121,6 +122,9 @@ def test_choices_hold_for_a_window() -> None:
 # -- retained messages ------------------------------------------------------------------------------------------------
 
 
+QUERIES = (RetainedQuery, ConditionalRetainedQuery)
+
+
 def retained_at(made: Federation, gateway: str, number: int) -> list[bytes]:
     made.retained_replies.clear()
     made.query_retained(gateway, number, "t/#")
@@ -168,7 +172,7 @@ def test_of_answers_no_more_are_remembered_than_there_is_room_for(monkeypatch: p
     for number in range(1, 20):
         made.sent.clear()
         made.query_retained("a.0", number, "t/#")
-        request = next(message for _, _, message in made.sent if isinstance(message, RetainedQuery)).request
+        request = next(message for *_, message in made.sent if isinstance(message, QUERIES)).request
         for topic in range(15):
             header = EventHeader(1 << 22, topic + 1, 0, 0, published_ms=5)
             newer = Forward(header, f"t/{topic}", b"x", 0, True, "P")

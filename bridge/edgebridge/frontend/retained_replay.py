@@ -9,7 +9,7 @@ rest. A client has no more replays pending than it has subscriptions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, islice
 from typing import Final, Protocol
 
@@ -262,11 +262,26 @@ class RetainedReplay:
             return
         replay.remote_messages = given = deque((kept,))
         replay.matches = _drained(given)
-        session.replays.append(replay)
-        connection = session.connection
-        if connection is not None and not connection.is_dirty:  # then it is looked at, and goes on
-            connection.is_dirty = True
-            connection.dirty.append(connection)
+        _append(replay, session)
+
+    def deliver_known(
+        self,
+        subscription: Subscription,
+        request: SubscriptionRequest,
+        skips_own: bool,
+        messages: Iterable[Publication | None],
+    ) -> None:
+        """Send *messages*, which are kept elsewhere and known here, some with each `resume`."""
+        session: Session = subscription.receiver
+        if not self._is_current(subscription):
+            return
+        if session.replays is None:
+            session.replays = ReplayQueue()
+        replay = SubscriptionReplay(subscription, request, skips_own, session.replays)
+        given: deque[Publication] = deque()
+        replay.remote_messages = given
+        replay.matches = chain(messages, _drained(given))
+        _append(replay, session)
 
     def _is_current(self, subscription: Subscription) -> bool:
         """Whether it has neither ended nor been replaced by another, which has its own replay."""
@@ -381,6 +396,15 @@ class RetainedReplay:
             origin=MessageOrigin.RETAINED,
         )
         self._delivery.deliver_retained(again, replay.copy, now)
+
+
+def _append(replay: SubscriptionReplay, session: Session) -> None:
+    """Let *replay* be the last one of *session*."""
+    session.replays.append(replay)
+    connection = session.connection
+    if connection is not None and not connection.is_dirty:  # then it is looked at, and goes on
+        connection.is_dirty = True
+        connection.dirty.append(connection)
 
 
 def _is_scanning(session: Session) -> bool:

@@ -131,8 +131,10 @@ BACKPRESSURE_CAPABILITY: Final = "crowded"
 OPERATOR_CAPABILITY: Final = "operator"
 FLUSH_CAPABILITY: Final = "flush"
 ORDER_CAPABILITY: Final = "order"
+DIGEST_CAPABILITY: Final = "digest"
 CAPABILITIES: Final = (
     BACKPRESSURE_CAPABILITY,
+    DIGEST_CAPABILITY,
     FLUSH_CAPABILITY,
     OPERATOR_CAPABILITY,
     ORDER_CAPABILITY,
@@ -403,13 +405,8 @@ class Link:
         identity = self.identity
         self._hellos += 1
         deflates, takes_files = self.options.deflates, identity.topologies.takes_files
-        capabilities = frozenset(
-            (
-                *CAPABILITIES,
-                *((DEFLATE_CAPABILITY,) if deflates else ()),
-                *((TOPOLOGY_CAPABILITY,) if takes_files else ()),
-            )
-        )
+        optional = {DEFLATE_CAPABILITY: deflates, TOPOLOGY_CAPABILITY: takes_files}
+        capabilities = frozenset((*CAPABILITIES, *(name for name, is_offered in optional.items() if is_offered)))
         received = self.acks.receive_state()
         return Hello(
             identity.federation,
@@ -442,6 +439,7 @@ class Link:
             OPERATOR_CAPABILITY in hello.capabilities,
             FLUSH_CAPABILITY in hello.capabilities,
             ORDER_CAPABILITY in hello.capabilities,
+            DIGEST_CAPABILITY in hello.capabilities,
         )
         self._progress = AckProgress()
         self.outbox.opened(upto, goes_on)

@@ -17,9 +17,11 @@ from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, Fra
 from edgebroker.overlay.link.codec.messages import alone, body
 from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.messages import (
+    DIGEST_MESSAGES,
     FLUSH_MESSAGES,
     OPERATOR_MESSAGES,
     Backpressure,
+    ConditionalRetainedQuery,
     EventSeries,
     Forward,
     Message,
@@ -92,11 +94,12 @@ class LinkSender:
         has_operator: bool = False,
         has_flush: bool = False,
         has_order: bool = False,
+        has_digests: bool = False,
     ) -> None:
         """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
-        Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests; otherwise they
-        are left out. *has_order*: it decodes `Forward.predecessors`, without which events are
-        sent otherwise, and SendAgain messages.
+        Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests, *has_digests*:
+        conditional queries; otherwise they are left out, and queries are sent without conditions. *has_order*: it
+        decodes `Forward.predecessors`, without which events are sent otherwise, and SendAgain messages.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
@@ -107,6 +110,7 @@ class LinkSender:
             *(() if has_operator else OPERATOR_MESSAGES),
             *(() if has_flush else FLUSH_MESSAGES),
             *(() if has_order else (SendAgain,)),
+            *(() if has_digests else DIGEST_MESSAGES),
         )
         self._fair_queue = FairQueue()
         self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
@@ -185,7 +189,9 @@ class LinkSender:
             if not isinstance(message, Forward):
                 inner = message.message if isinstance(message, Relay) else message
                 if self._left_out and isinstance(inner, self._left_out):
-                    continue
+                    if not isinstance(message, ConditionalRetainedQuery):
+                        continue
+                    message = message.plain()
                 item = body(message, service)
                 is_large = len(item) > self._part_bytes
             elif is_large := _is_large(message, self._part_bytes):

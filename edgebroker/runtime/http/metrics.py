@@ -373,8 +373,13 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", failed)
     given_up = view.frontend.subscribe_handler.replay.dropped_queries
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
-    late = view.peer_manager.overlay.peers.retained_queries.late
-    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", late)
+    queries = view.peer_manager.overlay.peers.retained_queries
+    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", queries.late)
+    unmodified, repeated = queries.unmodified, queries.repeated
+    page.counter("edgebroker_recalls_unmodified", "Retained messages elsewhere that were known here.", unmodified)
+    page.counter("edgebroker_recalls_repeated", "Questions asked again without what was known.", repeated)
+    page.family("edgebroker_recalls_cached_bytes", "gauge", "Memory of retained messages elsewhere.", "bytes")
+    page.sample("", queries.cache.bytes)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)

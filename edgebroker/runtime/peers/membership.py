@@ -141,6 +141,7 @@ def _options(settings: Settings) -> FederationOptions:
         lease_s=lease_s,
         idle_advertisements_max=overlay.idle_advertisements_max,
         suback_wait_ms=overlay.suback_wait_ms,
+        retained_cache_bytes_max=overlay.retained_cache_bytes_max,
         outbox=outbox,
         outboxes=outboxes,
     )

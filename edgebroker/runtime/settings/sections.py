@@ -446,6 +446,7 @@ class OverlaySettings:
     lease_s: int | None = key(None, Integer(60, 365 * 24 * 3_600))
     idle_advertisements_max: int = key(limits.IDLE_ADVERTISEMENTS_MAX, Integer(0, 100_000))
     suback_wait_ms: int = key(1_000, Integer(0, 60_000))
+    retained_cache_bytes_max: int = key(limits.RETAINED_CACHE_BYTES_MAX, Integer(0, 1_024 * MIB))
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
     outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
@@ -476,6 +477,7 @@ class OverlaySettings:
                 "suback_wait_ms",
                 "strangers_max",
                 "strangers_per_address_max",
+                "retained_cache_bytes_max",
                 *OUTBOX_KEYS,
                 *PEER_TLS_KEYS,
             )

@@ -16,6 +16,7 @@ from edgebroker.overlay.messages import (
     Backpressure,
     ClusterBits,
     ClusterBitsAck,
+    ConditionalRetainedQuery,
     Differ,
     Digest,
     EventSeries,
@@ -26,8 +27,10 @@ from edgebroker.overlay.messages import (
     Message,
     Relay,
     Restate,
+    RetainedDigest,
     RetainedQuery,
     RetainedReply,
+    RetainedUnmodified,
     SendAgain,
     StateKind,
     StatusQuery,
@@ -160,6 +163,17 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
     InterestFlush: lambda chance: InterestFlush(some_number(chance, 32)),
     InterestFlushed: lambda chance: InterestFlushed(some_number(chance, 32)),
     SendAgain: lambda chance: SendAgain(chance.randbytes(8), (1, some_number(chance, 64), 2, some_number(chance, 64))),
+    ConditionalRetainedQuery: lambda chance: ConditionalRetainedQuery(
+        some_number(chance, 32),
+        some_interest(chance),
+        tuple(
+            RetainedDigest(chance.randrange(1_024), (some_number(chance, 64),) * chance.choice([1, 2, 128]))
+            for _ in range(chance.randrange(3))
+        ),
+    ),
+    RetainedUnmodified: lambda chance: RetainedUnmodified(
+        some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(17))
+    ),
     Relay: lambda chance: Relay(
         chance.randrange(1_024), chance.randrange(1_024), chance.randrange(256), some_plain(chance)
     ),

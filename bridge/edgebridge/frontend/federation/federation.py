@@ -42,6 +42,7 @@ from edgebroker.federation.effects import (
     AttachHeader,
     DeliverEvent,
     DeliverRetained,
+    DeliverUnmodified,
     Effect,
     EmptyOutbox,
     EndFlush,
@@ -581,8 +582,8 @@ class FederationMember:
                 case EndLease(peer):
                     if self.links[peer].connection is None:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
-                case LookUpRetained(request, interest):
-                    self.retained.query_received(request, interest, now)
+                case LookUpRetained():
+                    self.retained.query_received(effect, now)
                 case ReportStatus(request):
                     self.status_requests.append(request)
                 case ReceiveStatus(reply):
@@ -591,6 +592,8 @@ class FederationMember:
                     self.held_subacks.flush_ended(request, is_complete)
                 case DeliverRetained(number, forward):
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
+                case DeliverUnmodified(number, forwards):
+                    self.retained.unmodified_received(number, forwards, now)
         self.reorder_store.forwarded_early += is_held and bool(events)
         mine = events.pop(own, None) if own is not None else None
         for event in events.values():
@@ -623,8 +626,10 @@ class FederationMember:
         if event.local_delivery is not None and forward.topic == PAIRS_TOPIC:
             self.perform(self.peers.receive_pair_event(forward, now), now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
-            if forward.retain and event.local_delivery.is_entry:
-                self.retained.retain(publication, forward.header, now)
+            if forward.retain:
+                self.retained.superseded(forward.topic)
+                if event.local_delivery.is_entry:
+                    self.retained.retain(publication, forward.header, now)
             session_journal = self._journal
             if forward.qos == 2:  # no reader may have it before that is on disk
                 session_journal.open_transaction(now)

@@ -8,23 +8,25 @@ older than the copy.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
+from weakref import WeakSet
 
-from edgebridge.frontend.federation.convert import forward_retained
+from edgebridge.frontend.federation.convert import forward_retained, to_publication
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.retained_replay import RetainedReplay, attributes_of
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.subscription_text import SubscriptionRequest
-from edgebroker.federation.effects import Effect
+from edgebroker.federation.effects import Effect, LookUpRetained
+from edgebroker.federation.retained_cache import RetainedDigestBuilder, part_of, retained_fingerprint
 from edgebroker.federation.router import FederationRouter
 from edgebroker.filters import Extractor
 from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, Instant
-from edgebroker.interest import Interest
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.overlay.id_allocator import is_newer
 from edgebroker.overlay.link.journal_records import StoredLinks, header_record
+from edgebroker.overlay.messages import Forward
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter, is_reserved
 
@@ -38,17 +40,75 @@ PENDING_MAX: Final = 10_000
 
 
 class _PeerQuery:
-    """What a peer asks for, as far as it was answered."""
+    """What a peer asks for, as far as it was answered.
 
-    def __init__(self, request: int, interest: Interest, matches: Iterator[Publication | None]) -> None:
-        self.request = request
-        self.matches = matches
-        self._interest = interest
-        self._extractor = Extractor(sorted({test.attribute for test in interest.predicate}))
+    With *sums*, the store is walked twice: what is our own is summed first, and answered where the sums differ then.
+    """
+
+    def __init__(self, query: LookUpRetained, store: RetainedStore) -> None:
+        self.request = query.request
+        self.matches = store.walk(query.interest.topic_filter)
+        self.builder = RetainedDigestBuilder(len(query.sums)) if query.sums else None
+        """Sums what is our own; None: all of it is answered."""
+        self._store = store
+        self._interest = query.interest
+        self._extractor = Extractor(sorted({test.attribute for test in query.interest.predicate}))
+        self._sums = query.sums
+        self._unmodified = 0
+        self._modified = 0  # parts of what was published or cleared while sums are made
 
     def matches_query(self, kept: Publication) -> bool:
         """Whether *kept* is asked for."""
         return self._interest.accepts(kept.topic, attributes_of(kept, self._extractor))
+
+    def changed(self, topic: str) -> None:
+        """What is kept of *topic* changes: it counts as different, as it may be in the sums already."""
+        if self.builder is not None:
+            self._modified |= 1 << part_of(topic, len(self._sums))
+
+    def end_sums(self) -> int:
+        """All was summed. Returns the parts that are unmodified, as bits; the others are answered from now on."""
+        assert self.builder is not None
+        self._unmodified = self.builder.equal_parts(self._sums) & ~self._modified
+        self.builder = None
+        self.matches = self._store.walk(self._interest.topic_filter)
+        return self._unmodified
+
+    @property
+    def is_second_walk(self) -> bool:
+        """Whether copies were answered already."""
+        return bool(self._sums) and self.builder is None
+
+    def is_known(self, topic: str) -> bool:
+        """Whether the peer knows what is kept of *topic*."""
+        return bool(self._unmodified) and bool(self._unmodified >> part_of(topic, len(self._sums)) & 1)
+
+
+class _CopySurvey:
+    """A question of ours to other gateways: first the copies of what they keep are collected, so that they need not
+    send it.
+    """
+
+    def __init__(self, number: int, topic_filter: TopicFilter, store: RetainedStore) -> None:
+        self.number = number
+        self.topic_filter = topic_filter
+        self.matches = store.walk(topic_filter)
+
+
+class UnmodifiedMessages:
+    """Retained messages of another gateway, known here, on their way to one subscription."""
+
+    def __init__(self, forwards: Iterable[Forward], convert: Callable[[Forward], Publication | None]) -> None:
+        self._forwards = {forward.topic: forward for forward in forwards}
+        self._convert = convert
+
+    def __iter__(self) -> Iterator[Publication | None]:
+        while self._forwards:
+            yield self._convert(self._forwards.popitem()[1])
+
+    def discard(self, topic: str) -> None:
+        """A later message of *topic* has come, and is not to be followed by this one."""
+        self._forwards.pop(topic, None)
 
 
 class EffectPerformer(Protocol):
@@ -68,7 +128,8 @@ class FederatedRetained:
         self._stamps: dict[str, EventHeader] = {}
         self.due: Instant | None = None
         """When to go on with answers to peers."""
-        self._queries: deque[_PeerQuery] = deque()
+        self._queries: deque[_PeerQuery | _CopySurvey] = deque()
+        self._unmodified: WeakSet[UnmodifiedMessages] = WeakSet()
         self._pending: dict[int, tuple[Subscription, SubscriptionRequest, bool]] = {}
         self._peers: FederationRouter | None = None
         self._performer: EffectPerformer | None = None
@@ -103,6 +164,7 @@ class FederatedRetained:
     def published(self, header: EventHeader, publication: Publication, now: Instant) -> None:
         """A local client's *publication* went out with *header*, and is kept if anything of its topic is."""
         topic = publication.topic
+        self.superseded(topic)
         was_own = self._is_own(topic)
         if not publication.payload:
             self._stamps.pop(topic, None)
@@ -113,6 +175,17 @@ class FederatedRetained:
                 self._claim(topic, header, now)
         else:
             self._stamps.pop(topic, None)
+
+    def superseded(self, topic: str) -> None:
+        """A message to be retained of *topic* has come, whoever published it."""
+        for messages in tuple(self._unmodified) if self._unmodified else ():
+            messages.discard(topic)
+        self._changed(topic)
+
+    def _changed(self, topic: str) -> None:
+        for query in self._queries:
+            if isinstance(query, _PeerQuery):
+                query.changed(topic)
 
     def _claim(self, topic: str, stamp: EventHeader, now: Instant) -> None:
         assert self._peers is not None
@@ -136,6 +209,7 @@ class FederatedRetained:
                 self._claim(topic, stamp, now)
             return
         self._stamps.pop(topic, None)
+        self._changed(topic)
         self._retained.clear(topic)
         self._journal.retained(Publication(kept.publisher, topic, b"", 1, True, now), now)
 
@@ -188,8 +262,32 @@ class FederatedRetained:
             del self._pending[next(iter(self._pending))]
             self._replay.dropped_queries += 1
         self._pending[subscription.number] = (subscription, request, skips_own)
+        if request.filter is None and self._stamps and len(self._queries) < QUERIES_MAX:
+            self._queries.append(_CopySurvey(subscription.number, request.topic_filter, self._retained))
+            self.continue_replies(now)
+        else:
+            self._ask(subscription.number, request, now)
+
+    def _ask(self, number: int, request: SubscriptionRequest, now: Instant) -> None:
+        assert self._peers is not None
         predicates = ((),) if request.filter is None else request.filter.predicates
-        self._perform(self._peers.query_retained(subscription.number, request.topic_filter, predicates, now), now)
+        self._perform(self._peers.query_retained(number, request.topic_filter, predicates, now), now)
+
+    def unmodified_received(self, number: int, forwards: Iterable[Forward], now: Instant) -> None:
+        """Messages for the local subscription *number*, which were known here: as with `reply_received`, but some in
+        each turn, as fast as the client reads them.
+        """
+        asking = self._pending.get(number)
+        if asking is None:
+            return
+
+        def convert(forward: Forward) -> Publication | None:
+            is_wanted = self._is_wanted(forward.topic, forward.header)
+            return to_publication(forward, now) if is_wanted else None
+
+        messages = UnmodifiedMessages(forwards, convert)
+        self._unmodified.add(messages)
+        self._replay.deliver_known(*asking, messages)
 
     def reply_received(self, number: int, publication: Publication, header: EventHeader, now: Instant) -> None:
         """One message for the local subscription *number*, unless it got what is kept here, and that is not older.
@@ -198,18 +296,18 @@ class FederatedRetained:
         of the copy's publisher keeps an older message, it crashed before the newer one was on its disk, and was not
         acknowledged: then the subscriber, who did not get the copy, gets what that gateway has.
         """
-        topic = publication.topic
-        stamp = self._stamps.get(topic)
-        if stamp is not None and self._retained.find(topic) is not None:
-            if not self.is_elsewhere(topic):
-                is_wanted = is_newer(header, stamp)
-            else:
-                is_wanted = host_of(header.publisher) == host_of(stamp.publisher) or not is_newer(stamp, header)
-            if not is_wanted:
-                return
         asking = self._pending.get(number)
-        if asking is not None and not publication.has_expired(now):
+        if asking is not None and self._is_wanted(publication.topic, header) and not publication.has_expired(now):
             self._replay.deliver_remote(*asking, publication, now)
+
+    def _is_wanted(self, topic: str, header: EventHeader) -> bool:
+        """Whether a message of another gateway is to be delivered, in spite of what is kept here."""
+        stamp = self._stamps.get(topic)
+        if stamp is None or self._retained.find(topic) is None:
+            return True
+        if not self.is_elsewhere(topic):
+            return is_newer(header, stamp)
+        return host_of(header.publisher) == host_of(stamp.publisher) or not is_newer(stamp, header)
 
     def subscription_ended(self, number: int) -> None:
         """The subscription is no more."""
@@ -217,10 +315,10 @@ class FederatedRetained:
 
     # -- questions of peers ---------------------------------------------------------------------------------------
 
-    def query_received(self, request: int, interest: Interest, now: Instant) -> None:
+    def query_received(self, query: LookUpRetained, now: Instant) -> None:
         """A peer asks."""
         if len(self._queries) < QUERIES_MAX:
-            self._queries.append(_PeerQuery(request, interest, self._retained.walk(interest.topic_filter)))
+            self._queries.append(_PeerQuery(query, self._retained))
             self.continue_replies(now)
         else:
             self._replay.dropped_queries += 1
@@ -237,16 +335,42 @@ class FederatedRetained:
             try:
                 kept = next(question.matches)
             except StopIteration:
-                self._queries.popleft()
+                if not self._goes_on(question, now):
+                    self._queries.popleft()
                 return
-            if kept is not None and not kept.has_expired(now):
-                self._reply(question, kept, now)
+            header = None if kept is None else self._stamps.get(kept.topic)
+            if kept is None or header is None or kept.has_expired(now):
+                continue
+            if isinstance(question, _PeerQuery):
+                self._reply(question, kept, header, now)
+            elif not self._is_own(kept.topic):
+                assert self._peers is not None
+                self._peers.know_retained(question.topic_filter, forward_retained(kept, header, now), now)
         self._queries.rotate(-1)
 
-    def _reply(self, question: _PeerQuery, kept: Publication, now: Instant) -> None:
+    def _goes_on(self, question: _PeerQuery | _CopySurvey, now: Instant) -> bool:
+        """All places were looked at. Returns whether they are looked at once more."""
+        if isinstance(question, _CopySurvey):
+            asking = self._pending.get(question.number)
+            if asking is not None:
+                self._ask(question.number, asking[1], now)
+            return False
+        if question.builder is None:
+            return False
         assert self._peers is not None
-        header = self._stamps.get(kept.topic)
-        if header is not None and question.matches_query(kept) and self._replay.is_still_allowed(kept):
+        self._perform(self._peers.answer_unmodified(question.request, question.end_sums()), now)
+        return True
+
+    def _reply(self, question: _PeerQuery, kept: Publication, header: EventHeader, now: Instant) -> None:
+        assert self._peers is not None
+        topic, is_own = kept.topic, self._is_own(kept.topic)
+        if question.is_second_walk and (not is_own or question.is_known(topic)):
+            return
+        if not question.matches_query(kept) or not self._replay.is_still_allowed(kept):
+            return
+        if is_own and question.builder is not None:
+            question.builder.add(topic, retained_fingerprint(topic, header))
+        else:
             self._perform(self._peers.answer_retained(question.request, forward_retained(kept, header, now), now), now)
 
     # -- inside ---------------------------------------------------------------------------------------------------

@@ -27,12 +27,14 @@ from edgebroker.overlay.link.codec import messages
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
 from edgebroker.overlay.messages import (
+    RETAINED_PARTS_MAX,
     STATUS_REPORT_BYTES_MAX,
     Advertise,
     Announce,
     Backpressure,
     ClusterBits,
     ClusterBitsAck,
+    ConditionalRetainedQuery,
     Differ,
     Digest,
     EventSeries,
@@ -43,8 +45,10 @@ from edgebroker.overlay.messages import (
     Message,
     Relay,
     Restate,
+    RetainedDigest,
     RetainedQuery,
     RetainedReply,
+    RetainedUnmodified,
     SendAgain,
     StateKind,
     StatusQuery,
@@ -372,6 +376,20 @@ def _advertisement_steps(reader: CborReader) -> Steps[Advertise]:
     return Advertise(*(yield from _fields_steps(reader, reader.array(), _FIELDS[Advertise])))
 
 
+def _write_digest(digest: RetainedDigest) -> list[Any]:
+    return [digest.gateway, list(digest.sums)]
+
+
+def _digest_steps(reader: CborReader) -> Steps[RetainedDigest]:
+    if reader.array() != 2:
+        raise FrameBroken("a digest is the number of a gateway and a list of sums")
+    gateway = yield from _U16.steps(reader)
+    sums = yield from each_of(_U64).steps(reader)
+    if not 0 < len(sums) <= RETAINED_PARTS_MAX:
+        raise FrameBroken(f"a digest has {len(sums)} sums; the limit is {RETAINED_PARTS_MAX}")
+    return RetainedDigest(gateway, sums)
+
+
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
 _TEXT: Final = single(_read_text)
 _FLAG: Final = single(_read_flag)
@@ -404,6 +422,8 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     InterestFlush: (_U32,),
     InterestFlushed: (_U32,),
     SendAgain: (octets(STORE_BYTES_MAX), each_of(_U64)),
+    ConditionalRetainedQuery: (_U32, _INTEREST, each_of(FieldCodec(_write_digest, _digest_steps))),
+    RetainedUnmodified: (_U32, _U16, octets(RETAINED_PARTS_MAX // 8)),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}

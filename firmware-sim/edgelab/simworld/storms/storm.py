@@ -162,8 +162,9 @@ def _settle(world: StormWorld) -> None:
     is_resting = world.run_until(REST_MAX, lambda: is_at_rest() and world.is_connected, SECOND)
     if is_resting:
         homes = sorted({device.home.name for device in world.devices.values()})
-        world.add_latecomers(homes[:LATECOMERS])
-        world.run_for(RECALLED)
+        for kind in ("late", "again"):  # the second time, other gateways send nothing that has not changed
+            world.add_latecomers(homes[:LATECOMERS], kind)
+            world.run_for(RECALLED)
         for _ in range(2):  # a gateway without the time learns by the first how late it is for the one that keeps it
             world.clear_elsewhere()
             world.run_for(RECALLED)

@@ -385,9 +385,11 @@ class StormWorld:
             self.wills_due.append((name, device.wills[-1]))
         device.cut()
 
-    def add_latecomers(self, gateways: Iterable[str]) -> None:
-        """Connect a new device at each of *gateways*, which subscribes to everything that is retained."""
-        self.latecomers += [self._latecomer("late", name) for name in gateways]
+    def add_latecomers(self, gateways: Iterable[str], kind: str = "late") -> None:
+        """Connect a new device at each of *gateways*, which subscribes to everything that is retained. *kind*: the
+        first part of its name.
+        """
+        self.latecomers += [self._latecomer(kind, name) for name in gateways]
 
     def clear_elsewhere(self) -> None:
         """Clear what each device had retained, at the next gateway of its site, which others may do as well."""
