@@ -49,6 +49,7 @@ RETAINED_REPLY_TOPICS_MAX = 16_384  # newest reply per topic of local queries, s
 PEER_STRANGERS_MAX = 64  # connections that have shown neither a certificate nor a hello; with TLS 300 KB each
 PEER_STRANGERS_PER_ADDRESS_MAX = 8  # the same from one address, behind which all peers may be
 RETAINED_CACHE_BYTES_MAX = 8 * MIB  # answers of other gateways to such queries: 10,000 small messages
+KEPT_WILLS_BYTES_MAX = 16 * MIB  # of clients of other gateways: 20,000 small ones
 WAITING_BYTES_MAX = 4 << 20  # of all events that wait for answers of clusters; beyond it events are sent at once
 
 # -- per client ------------------------------------------------------------------------------------------------

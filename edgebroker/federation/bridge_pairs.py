@@ -220,12 +220,12 @@ class BridgePairs:
         pair.takeover = takeover
         self.next_due = now
 
-    def leave(self, name: str, now_ms: int) -> list[SendMessage]:
+    def leave(self, name: str, now_ms: int, now: Instant) -> list[SendMessage]:
         """Belong to the pair *name* no more. *now_ms*: milliseconds since 1970."""
         pair = self._pairs.pop(name, None)
         if not self._pairs:
             self.next_due = None
-        return [] if pair is None else self._tell(pair.statement(is_member=False), now_ms)
+        return [] if pair is None else self._tell(pair.statement(is_member=False), now_ms, now)
 
     def joined(self) -> list[tuple[str, Duration]]:
         """Return the pairs, each with how long a holder may be missing."""
@@ -247,10 +247,10 @@ class BridgePairs:
             before = pair.role
             statement = pair.check(now, self._is_reachable, has_met)
             self._note_change(pair, before)
-            sends += [] if statement is None else self._tell(statement, now_ms)
+            sends += [] if statement is None else self._tell(statement, now_ms, now)
         return sends
 
-    def receive(self, sender: int, payload: bytes, now_ms: int) -> list[SendMessage]:
+    def receive(self, sender: int, payload: bytes, now_ms: int, now: Instant) -> list[SendMessage]:
         """Handle the event of gateway *sender*; return what it is answered."""
         statement = PairStatement.decode(payload)
         pair = None if statement is None else self._pairs.get(statement.pair)
@@ -259,15 +259,15 @@ class BridgePairs:
         before = pair.role
         is_to_answer = pair.receive(sender, statement)
         self._note_change(pair, before)
-        return self._tell(pair.statement(), now_ms) if is_to_answer else []
+        return self._tell(pair.statement(), now_ms, now) if is_to_answer else []
 
     def _note_change(self, pair: BridgePair, before: PairRole) -> None:
         if pair.role is not before:
             self._changed.append(pair.name)
 
-    def _tell(self, statement: PairStatement, now_ms: int) -> list[SendMessage]:
+    def _tell(self, statement: PairStatement, now_ms: int, now: Instant) -> list[SendMessage]:
         if not self._publisher:
             self._publisher = self._reserve_number()
         self._sequence += 1
         header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        return self._forwarder.publish(Forward(header, PAIRS_TOPIC, statement.encode(), 1, False, ""), None)
+        return self._forwarder.publish(Forward(header, PAIRS_TOPIC, statement.encode(), 1, False, ""), None, now)

@@ -9,7 +9,7 @@ from edgebroker.filters.announcement import InterestDelta
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
 from edgebroker.log_schema import EventId
-from edgebroker.overlay.messages import Forward, Message, StatusReply
+from edgebroker.overlay.messages import Forward, Message, PendingWill, StatusReply
 from edgebroker.overlay.traffic_class import TrafficClass
 
 
@@ -91,6 +91,16 @@ class DeliverUnmodified:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishWills:
+    """The gateway with the number *gateway* is dead: publish the wills of its clients, and call
+    `FederationRouter.will_published` for each. Do both in one transaction.
+    """
+
+    gateway: int
+    wills: tuple[PendingWill, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreInterests:
     """The interests of the neighbour *peer* have changed. Store the change durably: after a restart, a gateway that
     does not know the interests of a dead neighbour would queue nothing for it.
@@ -169,6 +179,7 @@ Effect: TypeAlias = (
     | LookUpRetained
     | DeliverRetained
     | DeliverUnmodified
+    | PublishWills
     | StoreInterests
     | RedialPeer
     | RequestAgain

@@ -55,6 +55,10 @@ class FederationOptions:
     """How long the SUBACK of a subscription waits at most until other gateways know the subscription; 0: not at all."""
     retained_cache_bytes_max: int = RETAINED_CACHE_BYTES_MAX
     """The memory for retained messages that other gateways have answered; 0: none is kept."""
+    dead_gateway_wills_after_s: int = 120
+    """How long a gateway must be without any link until another one of its site publishes its clients' wills; 0: none
+    are, and this gateway tells nobody of its clients' wills.
+    """
     outbox: OutboxOptions = DEFAULT_OUTBOX
     outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
     """Peer -> its options where they are others."""
@@ -62,5 +66,11 @@ class FederationOptions:
 
 DEFAULT_OPTIONS: Final = FederationOptions()
 PUBLISHED_OPTIONS: Final = FederationOptions(
-    is_dynamic=False, sorts=False, is_precise=False, is_covering=False, wants_answers=False, suback_wait_ms=0
+    is_dynamic=False,
+    sorts=False,
+    is_precise=False,
+    is_covering=False,
+    wants_answers=False,
+    suback_wait_ms=0,
+    dead_gateway_wills_after_s=0,
 )

@@ -26,23 +26,40 @@ from edgebroker.topics import TopicFilter
 
 CLAIMS_TOPIC: Final = "$SYS/federation/retained"
 """The topic of the events. Clients can neither publish to it nor get it from another gateway."""
-CLAIMS_FILTER: Final = TopicFilter.parse(CLAIMS_TOPIC)
+WILLS_TOPIC: Final = "$SYS/federation/wills"
+"""The topic of what gateways tell each other of wills (`pending_wills`)."""
+SITE_FILTER: Final = TopicFilter.parse("$SYS/federation/+")
 SUBSCRIPTION: Final = 0
-"""The number of the gateway's own subscription to claims; those of clients begin with 1."""
+"""The number of the gateway's own subscription to events of its site; those of clients begin with 1."""
 LEAD_MS_MAX: Final = 3_600_000
 """An hour: a clock that is further ahead is wrong."""
 
 
-class RetainedClaims:
-    """The claims of one gateway."""
+class SitePublisher:
+    """Publishes the events of one gateway for the other gateways of its site: of QoS 1, so they wait in outboxes."""
 
     def __init__(self, forwarder: Forwarder, reserve_number: Callable[[], int], first: int, cluster: int) -> None:
         """reserve_number: gives the number of a publisher, whose events have sequences behind *first*."""
         self._forwarder = forwarder
         self._reserve_number = reserve_number
         self._cluster = cluster
-        self._publisher = 0  # numbered with the first claim
+        self._publisher = 0  # numbered with the first event
         self._sequence = first
+
+    def publish(self, topic: str, payload: bytes, now_ms: int, now: Instant) -> list[SendMessage]:
+        """Publish an event at *now_ms*, in milliseconds since 1970."""
+        if not self._publisher:
+            self._publisher = self._reserve_number()
+        self._sequence += 1
+        header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
+        return self._forwarder.publish_inside(Forward(header, topic, payload, 1, False, ""), now)
+
+
+class RetainedClaims:
+    """The claims of one gateway."""
+
+    def __init__(self, publisher: SitePublisher) -> None:
+        self._publisher = publisher
         self._seen_ms = 0
         self.made = 0
         """Claims of this gateway."""
@@ -58,14 +75,8 @@ class RetainedClaims:
 
     def claim(self, topic: str, stamp: EventHeader, now_ms: int, now: Instant) -> list[SendMessage]:
         """Claim *topic*, whose message or clearing was published with the header *stamp*."""
-        if not self._publisher:
-            self._publisher = self._reserve_number()
         self.made += 1
-        self._sequence += 1
-        header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        return self._forwarder.publish_inside(
-            Forward(header, CLAIMS_TOPIC, stamp.pack() + topic.encode(), 1, False, ""), now
-        )
+        return self._publisher.publish(CLAIMS_TOPIC, stamp.pack() + topic.encode(), now_ms, now)
 
     def read(self, payload: bytes, now_ms: int) -> tuple[str, EventHeader] | None:
         """Return the topic and the stamp of a claim of another gateway; None if it cannot be read."""

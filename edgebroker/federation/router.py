@@ -23,7 +23,10 @@ keep these rules:
   then with what differs. Call `know_retained` before a query for what is known here, so that it is not sent again.
   `keeps_retained` returns whether it has retained messages under a topic filter: their advertisement then stays open,
   so that others know where to query. Those that it restored at the start are advertised with `advertise`.
-- **Claims.** Call `subscribe_to_claims` first, and `claim_retained` when a topic's retained message is published or
+- **Wills.** `wills.keeper` is the gateway to which PendingWills are sent, after `link_up` and when they change. If a
+  gateway that this one keeps wills for is dead, `PublishWills` says so. Events of the topic WILLS_TOPIC are for
+  `pending_wills.read_notice`.
+- **Claims.** Call `subscribe_to_site` first, and `claim_retained` when a topic's retained message is published or
   cleared at another gateway of the cluster than before. An event of the topic CLAIMS_TOPIC is a claim of another
   gateway (`retained_claims`).
 - **Bridge pairs.** Call `join_pair` for each pair to which a bridge of the gateway belongs, and `receive_pair_event`
@@ -57,9 +60,10 @@ from edgebroker.federation.forwarding import Forwarder, aged, forward_of
 from edgebroker.federation.interest_flush import InterestFlushes
 from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
+from edgebroker.federation.pending_wills import WillKeeper
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_cache import RetainedCache
-from edgebroker.federation.retained_claims import CLAIMS_FILTER, SUBSCRIPTION, RetainedClaims
+from edgebroker.federation.retained_claims import SITE_FILTER, SUBSCRIPTION, RetainedClaims, SitePublisher
 from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
 from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
@@ -83,6 +87,8 @@ from edgebroker.overlay.messages import (
     InterestFlushed,
     LinkStateUpdate,
     Message,
+    PendingWill,
+    PendingWills,
     Relay,
     Restate,
     RetainedQuery,
@@ -147,8 +153,12 @@ class FederationRouter:
         self.reorder_buffer = ReorderBuffer()
         self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
-        self.claims = RetainedClaims(
+        site_publisher = SitePublisher(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
+        )
+        self.claims = RetainedClaims(site_publisher)
+        self.wills = WillKeeper(
+            topology, self.gateway, self.gossip.link_state, site_publisher, options.dead_gateway_wills_after_s * SECOND
         )
         self.pairs = BridgePairs(
             self.forwarder,
@@ -224,6 +234,7 @@ class FederationRouter:
         self.gossip.link_down(peer)
         if not self.gossip.link_state.is_reachable(peer):
             self.reorder_buffer.hasten(self.gossip.link_state.number_of(peer), now + BROKEN_WAIT_MAX)
+        self.wills.link_down(peer, now)
         self._set_timers(now)
         return [*self._release(self.region.link_down(peer), now), *self.flushes.link_down(peer)]
 
@@ -378,10 +389,14 @@ class FederationRouter:
         """
         self.retained_queries.cache.add(Interest(topic_filter, ()), forward, now)
 
-    def subscribe_to_claims(self) -> None:
-        """Let the gateway get the claims of others in its cluster. To be called before any link is up."""
+    def subscribe_to_site(self) -> None:
+        """Let the gateway get what others in its cluster tell all of it. To be called before any link is up."""
         if self.gateway.neighbours:
-            self.gossip.announce(self.interests.subscribed(SUBSCRIPTION, CLAIMS_FILTER, ((),)))
+            self.gossip.announce(self.interests.subscribed(SUBSCRIPTION, SITE_FILTER, ((),)))
+
+    def will_published(self, gateway: int, will: PendingWill, now: Instant) -> list[SendMessage]:
+        """Tell *gateway* that *will* of a `PublishWills` was published here."""
+        return self.wills.tell_published(gateway, will, self._unix_ms(now), now)
 
     def claim_retained(self, topic: str, stamp: EventHeader, now: Instant) -> list[Effect]:
         """Tell the other gateways of the cluster that what is retained of *topic*, or that nothing is, was published
@@ -404,7 +419,7 @@ class FederationRouter:
 
     def leave_pair(self, name: str, now: Instant) -> list[Effect]:
         """Belong to the bridge pair *name* no more."""
-        sends = self.pairs.leave(name, self._unix_ms(now))
+        sends = self.pairs.leave(name, self._unix_ms(now), now)
         return [*sends, *([] if self.pairs else self.unsubscribed(PAIRS_SUBSCRIPTION, now))]
 
     def resume_pairs(self, before: FederationRouter, now: Instant) -> list[Effect]:
@@ -415,7 +430,7 @@ class FederationRouter:
 
     def receive_pair_event(self, forward: Forward, now: Instant) -> list[Effect]:
         """Handle an event of the topic PAIRS_TOPIC."""
-        return [*self.pairs.receive(host_of(forward.header.publisher), forward.payload, self._unix_ms(now))]
+        return [*self.pairs.receive(host_of(forward.header.publisher), forward.payload, self._unix_ms(now), now)]
 
     def answer_retained(self, request: int, forward: Forward, now: Instant) -> list[Effect]:
         """Answer a `LookUpRetained` with one matching message."""
@@ -473,6 +488,8 @@ class FederationRouter:
                 return self.retained_queries.receive_reply(message, now)
             case RetainedUnmodified():
                 return self.retained_queries.receive_unmodified(message, now)
+            case PendingWills():
+                return self._setting_timers(self.wills.receive(peer, message, now, self._unix_ms(now)), now)
             case StatusQuery():
                 return self.status_queries.receive_query(peer, message)
             case StatusReply():
@@ -512,6 +529,8 @@ class FederationRouter:
                     effects += self.flushes.overdue(now)
                 case "pairs":
                     effects += self.pairs.check(now, self._unix_ms(now))
+                case "wills":
+                    effects += self.wills.fire(now)
                 case "compare":
                     effects += self._propagate(self.gossip.compare(), now)
                     effects += self.region.compare(self.interests.epoch)
@@ -677,6 +696,7 @@ class FederationRouter:
         self.timers.move("settle", self.forwarder.settle_due)
         self.timers.move("flush", self.flushes.next_due)
         self.timers.move("pairs", self.pairs.next_due)
+        self.timers.move("wills", self.wills.next_due)
         self.timers.move("retry", self.timers.deadline_of("retry", now + RETRY) if region.is_unconfirmed else None)
         pause = self.gossip.take_compare_delay()
         if pause is not None:

@@ -146,10 +146,6 @@ class InterestFlushed:
     request: int
 
 
-FLUSH_MESSAGES: Final = (InterestFlush, InterestFlushed)
-"""Messages that only peers with the capability "flush" decode."""
-
-
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
@@ -336,10 +332,6 @@ class RetainedUnmodified:
     """
 
 
-DIGEST_MESSAGES: Final = (ConditionalRetainedQuery, RetainedUnmodified)
-"""Messages that only peers with the capability "digest" decode. Others get a RetainedQuery instead of the first."""
-
-
 # -- failures and backpressure ----------------------------------------------------------------------------------------
 
 
@@ -407,8 +399,59 @@ class StatusReply:
     """JSON, at most STATUS_REPORT_BYTES_MAX."""
 
 
-OPERATOR_MESSAGES: Final = (StatusQuery, StatusReply)
-"""Messages that only peers with the capability "operator" decode."""
+# -- wills ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWill:
+    """The will of a client of the sender: another gateway publishes it if the sender is dead."""
+
+    client: str
+    delay_s: int
+    """32 bits: the seconds between the loss of the client's connection, or of the gateway, and the will."""
+    is_gone: bool
+    """Whether the client's connection is lost already, so that the delay is what is left of it."""
+    qos: int
+    retain: bool
+    topic: str
+    payload: bytes
+    properties: bytes
+    """The encoded MQTT properties of the will."""
+
+    def fingerprint(self) -> int:
+        """Return a 64-bit hash of what is published."""
+        return fingerprint_of((self.qos, self.retain, self.topic, self.payload, self.properties))
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWills:
+    """Changes of the pending wills of the sender."""
+
+    boot: int
+    """64 bits; grows with every run of the sender."""
+    is_first: bool
+    """Whether all that was told before is void."""
+    wants_answer: bool
+    """Whether the sender waits to be told that it has heard of all its wills that were published."""
+    wills: tuple[PendingWill, ...]
+    settled: tuple[str, ...]
+    """Clients whose wills are not pending any more."""
+
+
+# -- which peers decode what ------------------------------------------------------------------------------------------
+
+
+CAPABILITY_MESSAGES: Final[dict[str, tuple[type, ...]]] = {
+    "crowded": (Backpressure,),
+    "digest": (ConditionalRetainedQuery, RetainedUnmodified),
+    "flush": (InterestFlush, InterestFlushed),
+    "operator": (StatusQuery, StatusReply),
+    "order": (SendAgain,),
+    "wills": (PendingWills,),
+}
+"""Capability -> the messages that only peers with it decode. They are not sent to others; instead of a
+ConditionalRetainedQuery, those get a RetainedQuery.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,5 +495,6 @@ Message: TypeAlias = (
     | SendAgain
     | ConditionalRetainedQuery
     | RetainedUnmodified
+    | PendingWills
 )
 """Any message between gateways."""

@@ -134,7 +134,7 @@ def test_nonsense_is_not_believed() -> None:
 
 def test_who_does_not_know_the_word_is_not_told() -> None:
     for knows in (False, True):
-        outbox, outflow = LinkOutbox("peer", BOUNDS, None), LinkSender(False, has_backpressure=knows)
+        outbox, outflow = LinkOutbox("peer", BOUNDS, None), LinkSender(False, {"crowded"} if knows else set())
         outbox.opened({}, False)
         said = [Unadvertise((1,)), Backpressure(1, 2, 3, ()), Unadvertise((2,))]
         for message in said:

@@ -328,7 +328,7 @@ def test_a_peer_of_an_older_version_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_only_a_peer_that_can_read_them_is_sent_flushes(knows: bool) -> None:
-    outbox, sender = LinkOutbox("peer", BOUNDS, None), LinkSender(False, has_flush=knows)
+    outbox, sender = LinkOutbox("peer", BOUNDS, None), LinkSender(False, {"flush"} if knows else set())
     outbox.opened({}, False)
     for message in (InterestFlush(7), InterestFlushed(7)):
         outbox.enqueue(message, TrafficClass.CONTROL, 0)

@@ -83,7 +83,7 @@ def test_replies_to_forgotten_queries_are_counted_and_dropped() -> None:
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_only_a_peer_that_can_read_them_is_sent_queries(knows: bool) -> None:
-    outbox, sender = LinkOutbox("peer", BOUNDS, None), LinkSender(False, has_operator=knows)
+    outbox, sender = LinkOutbox("peer", BOUNDS, None), LinkSender(False, {"operator"} if knows else set())
     outbox.opened({}, False)
     for message in (StatusQuery(7), StatusReply(7, 1, b"{}")):
         outbox.enqueue(message, TrafficClass.CONTROL, 0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TypeAlias
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.log_schema import Cause, Fate
 from edgebroker.overlay.link.handshake import RefusalCode
-from edgebroker.overlay.messages import Message
+from edgebroker.overlay.messages import CAPABILITY_MESSAGES, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class LinkUp:
 
     peer: str
     goes_on: bool
-    has_flush: bool = True
-    """Whether the peer returns an InterestFlush."""
+    capabilities: frozenset[str] = field(default=frozenset(CAPABILITY_MESSAGES), compare=False)
+    """The capabilities of the peer, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOpt
 from edgebroker.overlay.link.outbox import LinkOutbox, LinkStorage
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
-from edgebroker.overlay.link.sender import AckProgress, LinkSender
-from edgebroker.overlay.messages import Message
+from edgebroker.overlay.link.sender import SERIES_CAPABILITY, AckProgress, LinkSender
+from edgebroker.overlay.messages import CAPABILITY_MESSAGES, Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
 DELAY_MIN: Final[Duration] = 500 * MILLISECOND
@@ -126,20 +126,7 @@ STALLED_PATIENCES: Final = 3
 
 
 DEFLATE_CAPABILITY: Final = "deflate"
-SERIES_CAPABILITY: Final = "series"
-BACKPRESSURE_CAPABILITY: Final = "crowded"
-OPERATOR_CAPABILITY: Final = "operator"
-FLUSH_CAPABILITY: Final = "flush"
-ORDER_CAPABILITY: Final = "order"
-DIGEST_CAPABILITY: Final = "digest"
-CAPABILITIES: Final = (
-    BACKPRESSURE_CAPABILITY,
-    DIGEST_CAPABILITY,
-    FLUSH_CAPABILITY,
-    OPERATOR_CAPABILITY,
-    ORDER_CAPABILITY,
-    SERIES_CAPABILITY,
-)
+CAPABILITIES: Final = (*CAPABILITY_MESSAGES, SERIES_CAPABILITY)
 STOPPING: Final = "the gateway stops"
 
 
@@ -432,19 +419,11 @@ class Link:
         self.acks.open(hello.run, hello.store)
         deflates = self.options.deflates and DEFLATE_CAPABILITY in hello.capabilities
         self._receiver = LinkReceiver(deflates, self.acks.positions)
-        self._sender = LinkSender(
-            deflates,
-            SERIES_CAPABILITY in hello.capabilities,
-            BACKPRESSURE_CAPABILITY in hello.capabilities,
-            OPERATOR_CAPABILITY in hello.capabilities,
-            FLUSH_CAPABILITY in hello.capabilities,
-            ORDER_CAPABILITY in hello.capabilities,
-            DIGEST_CAPABILITY in hello.capabilities,
-        )
+        self._sender = LinkSender(deflates, hello.capabilities)
         self._progress = AckProgress()
         self.outbox.opened(upto, goes_on)
         self.heartbeat = LinkHeartbeat(self.options.heartbeat, now, leads, self.options.patience)
-        self._events.append(LinkUp(self.peer, goes_on, FLUSH_CAPABILITY in hello.capabilities))
+        self._events.append(LinkUp(self.peer, goes_on, hello.capabilities))
         self._ping(now)
 
     def _received(self, hello: Hello) -> tuple[dict[TrafficClass, int], bool]:

@@ -5,7 +5,7 @@ when they were sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -17,19 +17,17 @@ from edgebroker.overlay.link.codec.frames import PART_BYTES, PART_BYTES_MIN, Fra
 from edgebroker.overlay.link.codec.messages import alone, body
 from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.messages import (
-    DIGEST_MESSAGES,
-    FLUSH_MESSAGES,
-    OPERATOR_MESSAGES,
-    Backpressure,
+    CAPABILITY_MESSAGES,
     ConditionalRetainedQuery,
     EventSeries,
     Forward,
     Message,
     Relay,
-    SendAgain,
 )
 from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
+ORDER_CAPABILITY: Final = "order"
+SERIES_CAPABILITY: Final = "series"
 FRAME_BYTES: Final = 15 * KIB
 """A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
 TURN_BYTES: Final = 512
@@ -86,32 +84,16 @@ class AckProgress:
 class LinkSender:
     """The sending side of one connection, with the flows, numbers and parts that the peer knows."""
 
-    def __init__(
-        self,
-        deflates: bool,
-        has_series: bool = False,
-        has_backpressure: bool = False,
-        has_operator: bool = False,
-        has_flush: bool = False,
-        has_order: bool = False,
-        has_digests: bool = False,
-    ) -> None:
-        """*has_series*: the peer decodes series; otherwise they are sent event by event. *has_backpressure*: it decodes
-        Backpressure messages, *has_operator*: those for operators, *has_flush*: flushes of interests, *has_digests*:
-        conditional queries; otherwise they are left out, and queries are sent without conditions. *has_order*: it
-        decodes `Forward.predecessors`, without which events are sent otherwise, and SendAgain messages.
+    def __init__(self, deflates: bool, capabilities: Collection[str] = ()) -> None:
+        """*capabilities*: those of the peer. Without SERIES_CAPABILITY, series are sent event by event; what it does
+        not decode otherwise is left out, and queries are sent without conditions, events without predecessors.
         """
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
-        self._has_series = has_series
-        self._has_order = has_order
-        self._left_out = (
-            *(() if has_backpressure else (Backpressure,)),
-            *(() if has_operator else OPERATOR_MESSAGES),
-            *(() if has_flush else FLUSH_MESSAGES),
-            *(() if has_order else (SendAgain,)),
-            *(() if has_digests else DIGEST_MESSAGES),
-        )
+        self._has_series = SERIES_CAPABILITY in capabilities
+        self._has_order = ORDER_CAPABILITY in capabilities
+        unknown = CAPABILITY_MESSAGES.keys() - set(capabilities)
+        self._left_out = tuple(kind for name in sorted(unknown) for kind in CAPABILITY_MESSAGES[name])
         self._fair_queue = FairQueue()
         self._expected: dict[TrafficClass, int] = {}  # class -> the number that the peer expects of the next message
         # Class -> message, its encoding, bytes already sent.

@@ -17,7 +17,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import edgebroker
 from edgebridge.frontend.handlers.connect import DisplacementCause
@@ -30,6 +30,9 @@ from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.session_census import SessionCensus, take_census
 from edgebroker.runtime.loop.lag import LAG_BOUNDS_S
 from edgebroker.runtime.process import ProcessUsage
+
+if TYPE_CHECKING:
+    from edgebroker.federation.router import FederationRouter
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -334,6 +337,20 @@ def _journal(page: Exposition, view: GatewayView) -> None:
     page.gauge("edgebroker_journal_recovery_seconds", "What recovery took.", view.store.recovery_s, "seconds")
 
 
+def _retained_and_wills(page: Exposition, peers: FederationRouter) -> None:
+    queries, wills = peers.retained_queries, peers.wills
+    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", queries.late)
+    unmodified, repeated = queries.unmodified, queries.repeated
+    page.counter("edgebroker_recalls_unmodified", "Retained messages elsewhere that were known here.", unmodified)
+    page.counter("edgebroker_recalls_repeated", "Questions asked again without what was known.", repeated)
+    page.family("edgebroker_recalls_cached_bytes", "gauge", "Memory of retained messages elsewhere.", "bytes")
+    page.sample("", queries.cache.bytes)
+    page.family("edgebroker_wills_kept", "gauge", "Wills of clients of other gateways that are kept here.")
+    page.sample("", wills.count)
+    page.counter("edgebroker_wills_published", "Wills of dead gateways' clients that were published.", wills.published)
+    page.counter("edgebroker_wills_not_kept", "Wills for which there was no room.", wills.not_kept)
+
+
 def _links(page: Exposition, view: GatewayView) -> None:
     if view.peer_manager is None:
         return
@@ -373,13 +390,7 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_peers_given_up", "Messages of peers whose handling ended in an error.", failed)
     given_up = view.frontend.subscribe_handler.replay.dropped_queries
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
-    queries = view.peer_manager.overlay.peers.retained_queries
-    page.counter("edgebroker_recalls_late", "Answers to questions that were forgotten.", queries.late)
-    unmodified, repeated = queries.unmodified, queries.repeated
-    page.counter("edgebroker_recalls_unmodified", "Retained messages elsewhere that were known here.", unmodified)
-    page.counter("edgebroker_recalls_repeated", "Questions asked again without what was known.", repeated)
-    page.family("edgebroker_recalls_cached_bytes", "gauge", "Memory of retained messages elsewhere.", "bytes")
-    page.sample("", queries.cache.bytes)
+    _retained_and_wills(page, view.peer_manager.overlay.peers)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)

@@ -142,6 +142,7 @@ def _options(settings: Settings) -> FederationOptions:
         idle_advertisements_max=overlay.idle_advertisements_max,
         suback_wait_ms=overlay.suback_wait_ms,
         retained_cache_bytes_max=overlay.retained_cache_bytes_max,
+        dead_gateway_wills_after_s=overlay.dead_gateway_wills_after_s,
         outbox=outbox,
         outboxes=outboxes,
     )

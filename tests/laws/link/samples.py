@@ -25,6 +25,8 @@ from edgebroker.overlay.messages import (
     InterestFlushed,
     LinkStateUpdate,
     Message,
+    PendingWill,
+    PendingWills,
     Relay,
     Restate,
     RetainedDigest,
@@ -170,6 +172,25 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
             RetainedDigest(chance.randrange(1_024), (some_number(chance, 64),) * chance.choice([1, 2, 128]))
             for _ in range(chance.randrange(3))
         ),
+    ),
+    PendingWills: lambda chance: PendingWills(
+        some_number(chance, 64),
+        chance.random() < 0.5,
+        chance.random() < 0.5,
+        tuple(
+            PendingWill(
+                chance.choice(TEXTS),
+                some_number(chance, 32),
+                chance.random() < 0.5,
+                chance.randrange(3),
+                chance.random() < 0.5,
+                "t",
+                chance.randbytes(chance.choice([0, 5, 300])),
+                chance.randbytes(chance.choice([0, 5])),
+            )
+            for _ in range(chance.randrange(3))
+        ),
+        tuple(chance.choice(TEXTS) for _ in range(chance.randrange(3))),
     ),
     RetainedUnmodified: lambda chance: RetainedUnmodified(
         some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(17))

@@ -34,6 +34,7 @@ from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
 from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import NO_HOST, FrontendHost
 from edgebroker.dataclasses import dataclass
@@ -49,6 +50,7 @@ from edgebroker.federation.effects import (
     EndLease,
     HoldEvent,
     LookUpRetained,
+    PublishWills,
     ReceiveStatus,
     RedialPeer,
     ReleaseEvent,
@@ -59,7 +61,7 @@ from edgebroker.federation.effects import (
 )
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
-from edgebroker.federation.retained_claims import CLAIMS_TOPIC
+from edgebroker.federation.retained_claims import CLAIMS_TOPIC, WILLS_TOPIC
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
@@ -115,6 +117,7 @@ class FederationMember:
         delivery: Delivery,
         session_journal: SessionJournal,
         federated_retained: FederatedRetained,
+        federated_wills: FederatedWills,
         topology: Topology,
         name: str,
         run: BootIdentity,
@@ -158,7 +161,7 @@ class FederationMember:
             is_restarted=stored.run > 0,
             keeps_retained=federated_retained.retains_own,
         )
-        self.peers.subscribe_to_claims()
+        self.peers.subscribe_to_site()
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset, ways)
@@ -177,12 +180,15 @@ class FederationMember:
         self.reorder_store = ReorderStore(session_journal, stored.held)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
         federated_retained.attach(self.peers, self, stored)
+        self.wills = federated_wills
+        self.wills.attach(self.peers, own.boot, ways.dead_gateway_wills_after_s > 0)
 
     # -- the run --------------------------------------------------------------------------------------------------
 
     def start(self, now: Instant) -> None:
         """Begin to dial. The front end's state is restored."""
         self._now = now
+        self.wills.hold_restored()
         self.peers.start(now, self.interest_store.take_recovered())
         self.peer_copies.begin(
             ((link.peer, each) for link in self.links for each in link.outbox.events()),
@@ -210,6 +216,7 @@ class FederationMember:
     def drain(self, now: Instant) -> None:
         """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""
         self.held_subacks.release_all()
+        self.send_all(self.wills.drain(), now)
         self._perform_atomically(self.peers.release_held(now), now)
 
     def close_books(self, now: Instant) -> None:
@@ -299,6 +306,7 @@ class FederationMember:
             request, effects = self.peers.flush_interests(now)
             self.held_subacks.flush_begun(request)
             self.perform(effects, now)
+        self.send_all(self.wills.take_messages(now), now)
         due = self.links.next_turn(now)
         while due <= now or self._has_output() or self._has_backpressure():  # most turns are those of clients
             for link in self.links.with_events():
@@ -386,7 +394,14 @@ class FederationMember:
         timers = self.peers.timers
         if timers.changes != self._timer_changes:
             self._timer_changes, self._timer_due = timers.changes, timers.next_due()
-        for one in (self._timer_due, self.retained.due, self.congestion.due, self.disk_watch.due, self.pager.due):
+        for one in (
+            self._timer_due,
+            self.retained.due,
+            self.congestion.due,
+            self.disk_watch.due,
+            self.pager.due,
+            self.wills.due,
+        ):
             if one is not None and one < due:
                 due = one
         for stream in self.streams:
@@ -496,16 +511,18 @@ class FederationMember:
                 self.inbox.receive(link, messages, now)
             case DialRequest(peer):
                 self._dials.append(peer)
-            case LinkUp(peer, _, has_flush):
+            case LinkUp(peer, _, capabilities):
                 self._invalidate_routes()
                 self.link_events.append(event)
                 if not any(other.connection for other in self.links if other is not link):
                     self.network_seen(now)  # it was cut off from all of them
-                self.perform(self.peers.link_up(peer, now, has_flush), now)
+                self.perform(self.peers.link_up(peer, now, "flush" in capabilities), now)
+                self.wills.link_up(peer, capabilities, now)
             case LinkDown(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
                 self._perform_atomically(self.peers.link_down(peer, now), now)
+                self.wills.link_down(peer)
             case LinkRefusal():
                 self.link_events.append(event)
             case DeliveryEvent(peer, events):
@@ -592,6 +609,8 @@ class FederationMember:
                     self.held_subacks.flush_ended(request, is_complete)
                 case DeliverRetained(number, forward):
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
+                case PublishWills():
+                    self.perform(self.wills.publish(effect, now), now)
                 case DeliverUnmodified(number, forwards):
                     self.retained.unmodified_received(number, forwards, now)
         self.reorder_store.forwarded_early += is_held and bool(events)
@@ -623,6 +642,8 @@ class FederationMember:
         publication = to_publication(forward, now)
         if event.local_delivery is not None and forward.topic == CLAIMS_TOPIC:
             self.retained.claimed(forward.payload, now)
+        elif event.local_delivery is not None and forward.topic == WILLS_TOPIC:
+            self.wills.notice_received(forward.payload, now)
         if event.local_delivery is not None and forward.topic == PAIRS_TOPIC:
             self.perform(self.peers.receive_pair_event(forward, now), now)
         if event.local_delivery is not None and not is_reserved(forward.topic):

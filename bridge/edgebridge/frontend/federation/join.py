@@ -9,6 +9,7 @@ from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.federation.forwarding_cache import ForwardingCache
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
@@ -43,6 +44,7 @@ def join(
         delivery,
         session_journal,
         federated_retained,
+        FederatedWills(frontend.connect_handler, frontend.publish_handler, session_journal, node.timers),
         topology,
         name,
         run,
@@ -56,6 +58,7 @@ def join(
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
     frontend.subscribe_handler.held_subacks = overlay.held_subacks
     node.subscription_listener = overlay
+    frontend.connect_handler.will_listener = overlay.wills
     serial = ForwardingCache(overlay.peers)
     overlay.fast_path = frontend.input.federation_path = FederationFastPath(
         serial,
@@ -89,6 +92,7 @@ def rejoin(
     stored.numbers = max(stored.numbers, before.peers.ids.allocated)
     overlay = join(frontend, topology, before.name, run, now, stored, ways, before.peer_copies)
     overlay.peers.forwarder.resume(before.peers.forwarder)
+    overlay.wills.take_over(before.wills, now)
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
     overlay.perform(overlay.peers.resume_pairs(before.peers, now), now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.connection_rate import ConnectingClients
@@ -199,6 +199,13 @@ FILTER_FEATURE: Final = ("filter", "1")
 """User property of CONNACK: content filters are understood (docs/filters.md, P-6)."""
 
 
+class WillListener(Protocol):
+    """Wants to know of changes of wills."""
+
+    def will_changed(self, client: ClientId) -> None:
+        """The will of *client* is another one, or is none any more, or its client has left."""
+
+
 class ConnectHandler:
     """Who is here, and whose session waits."""
 
@@ -229,6 +236,8 @@ class ConnectHandler:
         self._authorizer = authorizer
         self._options = terms
         self._new_client_id = new_client_id
+        self.will_listener: WillListener | None = None
+        """A federation, in which another gateway knows the wills too."""
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
         self.blocked: dict[str, Ban] = {}
@@ -329,6 +338,7 @@ class ConnectHandler:
         self._negotiate_options(connection, session, connect, properties)
         self._node.timers.cancel(("session", client_id))
         self._node.timers.cancel(("will", client_id))
+        had_will = session.will_bytes > 0
         session.will, session.will_bytes = connect.will, will
         session.user = verdict.user
         session.claims = verdict.claims
@@ -352,6 +362,8 @@ class ConnectHandler:
             is_ours = connection.listener_context.verdict is not None
             log.set_bridge(session.client_id, is_bridge=is_ours or connection.dialect.is_bridge)
         session.connection = connection
+        if connect.will is not None or had_will:
+            self._will_changed(session, True)
         self.counters.connected()
         connection.session = session
         connection.is_resumed = known is not None
@@ -551,6 +563,7 @@ class ConnectHandler:
                 timers.set(("will", session.client_id), now + min(delay_s, session.expiry_s) * SECOND)
             else:
                 self.publish_will(session, now)
+        self._will_changed(session)
         if session.expiry_s:
             timers.set(("session", session.client_id), now + session.expiry_s * SECOND)
             self.session_quota.client_left(session)
@@ -567,9 +580,14 @@ class ConnectHandler:
         if will is not None:
             self._publish_handler.publish_will(session, will, now)
 
+    def _will_changed(self, session: Session, had_will: bool = False) -> None:
+        if self.will_listener is not None and (session.will_bytes or had_will):
+            self.will_listener.will_changed(session.client_id)
+
     def publish_delayed_will(self, session: Session, now: Instant) -> None:
         """The delay of a will has passed."""
         self.publish_will(session, now)
+        self._will_changed(session)
         self._journal.disconnected(session, now)
 
     def expire_session(self, session: Session, now: Instant) -> None:
@@ -600,6 +618,7 @@ class ConnectHandler:
         for deadline in ("will", "session"):
             self._node.timers.cancel((deadline, session.client_id))
         self.publish_will(session, now)
+        self._will_changed(session)
         del self.sessions[session.client_id]
         self.session_quota.release(session)
         session.release_filters()

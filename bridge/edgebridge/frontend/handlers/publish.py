@@ -50,6 +50,7 @@ from edgebroker.errors import TopicInvalid
 from edgebroker.instants import SECOND, Instant
 from edgebroker.limits import TOPIC_ALIAS_BYTES_MAX
 from edgebroker.log_schema import MessageOrigin
+from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.publication import Publication
@@ -219,6 +220,20 @@ class PublishHandler:
             session_journal.commit_qos2(now)
         else:
             session_journal.abort_qos2()
+
+    def publish_foreign_will(self, client: ClientId, will: Will, now: Instant) -> None:
+        """Publish the will of a client of another gateway, which is dead. An operator hears of a refusal."""
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+        publication = self._publication(client, will.topic, publish, now)
+        publication.origin = MessageOrigin.WILL
+        if will.qos == 2:  # no reader may have it before it is on disk
+            self._journal.open_transaction(now)
+            self._journal.is_in_qos2 = True
+        refusal = self.publish(publication, now)
+        self._journal.is_in_qos2 = False
+        if refusal is not None:
+            why = f"its will, {will.topic[:TOPIC_CHARS_MAX]}: {refusal}"
+            self.events.add_absent(NOT_PUBLISHED, client, refusal.reason, why)
 
     def publish(
         self, publication: Publication, now: Instant, rights: Rights | None = None, account: str = GATEWAY

@@ -22,7 +22,7 @@ from edgebroker.cbor import NULL, UNSIGNED, CborReader, CborRules, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
 from edgebroker.interest import Interest
-from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX, TOPIC_BYTES_MAX
+from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX, PACKET_BYTES_MAX, TOPIC_BYTES_MAX
 from edgebroker.overlay.link.codec import messages
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
@@ -43,6 +43,8 @@ from edgebroker.overlay.messages import (
     InterestFlushed,
     LinkStateUpdate,
     Message,
+    PendingWill,
+    PendingWills,
     Relay,
     Restate,
     RetainedDigest,
@@ -390,6 +392,14 @@ def _digest_steps(reader: CborReader) -> Steps[RetainedDigest]:
     return RetainedDigest(gateway, sums)
 
 
+def _write_will(will: PendingWill) -> list[Any]:
+    return _fields_of(will, _WILL)
+
+
+def _will_steps(reader: CborReader) -> Steps[PendingWill]:
+    return PendingWill(*(yield from _fields_steps(reader, reader.array(), _WILL)))
+
+
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
 _TEXT: Final = single(_read_text)
 _FLAG: Final = single(_read_flag)
@@ -399,6 +409,8 @@ _INTEREST: Final = listed(messages.read_interest, _write_interest)
 _INTERESTS: Final = each_of(_INTEREST)
 _NUMBERS: Final = each_of(_U32)
 _ADVERTISEMENTS: Final = each_of(FieldCodec(_write_advertisement, _advertisement_steps))
+_BINARY: Final = octets(TOPIC_BYTES_MAX)
+_WILL: Final = (_TEXT, _U32, _FLAG, _U8, _FLAG, _TEXT, _BINARY, octets(PACKET_BYTES_MAX))
 _FORWARD: Final = FieldCodec(_write_message, _forward_steps)
 _MESSAGE: Final = FieldCodec(_write_message, _message_steps)
 
@@ -424,6 +436,7 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     SendAgain: (octets(STORE_BYTES_MAX), each_of(_U64)),
     ConditionalRetainedQuery: (_U32, _INTEREST, each_of(FieldCodec(_write_digest, _digest_steps))),
     RetainedUnmodified: (_U32, _U16, octets(RETAINED_PARTS_MAX // 8)),
+    PendingWills: (_U64, _FLAG, _FLAG, each_of(FieldCodec(_write_will, _will_steps)), each_of(_TEXT)),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}

@@ -236,12 +236,22 @@ class PromiseChecker:
                     one, at = cancelled[received.payload]
                     if self._world.shape.outbox_messages is not None and not one.device.is_v5:
                         continue  # its connection may have ended before, because a message was refused
+                    if self._may_seem_dead(one.home.name):
+                        continue  # its keeper cannot know that it said good-bye
                     disturbances = self._disturbances_between(at - BOUND, at + SECOND, {one.name})
                     if not any(disturbance.where in (one.name, one.home.name) for disturbance in disturbances):
                         yield (
                             "P5",
                             f"{reader.name} heard the will {received.payload!r} of {one.name}, which said good-bye",
                         )
+
+    def _may_seem_dead(self, home: str) -> bool:
+        """Return whether every road of the gateway *home*, or its other end, was disturbed, in a storm in which others
+        publish the wills of a gateway soon.
+        """
+        disturbed = {disturbance.where for disturbance in self._world.disturbances}
+        roads = [(road, *road.split("~")) for road in self._world.roads if home in road.split("~")]
+        return self._world.has_impatient_keepers and all(disturbed & ({*road} - {home}) for road in roads)
 
     def _expired_deliveries(self) -> Iterator[Broken]:
         """P5: no expired message is delivered, if clocks are right and nothing was in transit for long."""

@@ -17,7 +17,7 @@ from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.framing import Framer
 from edgebridge.wire.reasons import FAILURE
-from edgebroker.federation.options import FederationOptions, OutboxOptions
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgebroker.overlay.link.handshake import Hello, ReceiveState, encode_hello
@@ -109,6 +109,8 @@ UNTOLD: Final = "untold"
 """The disturbance of a gateway that lost its power, until its peers must have detected it."""
 FOUND_OUT: Final[Duration] = 14 * SECOND
 """The longest time after its return, by heartbeats (docs/link-protocol.md)."""
+DEAD_AFTER_S: Final = 1
+"""In every other storm, a gateway is dead so soon, so that others publish its clients' wills."""
 LATE_PACE: Final[Duration] = SECOND // 20
 
 
@@ -133,6 +135,8 @@ class StormWorld:
     ) -> None:
         self.simulation = Simulation(seed)
         self.shape = shape
+        self.has_impatient_keepers = bool(seed % 2)
+        """Whether a gateway counts as dead after DEAD_AFTER_S."""
         self.gateways = SimulatedGateways(
             self.simulation,
             shape.topology(),
@@ -143,6 +147,9 @@ class StormWorld:
             federation_options=FederationOptions(
                 is_dynamic=shape.is_dynamic,
                 lease_s=shape.lease_s,
+                dead_gateway_wills_after_s=(
+                    DEAD_AFTER_S if self.has_impatient_keepers else DEFAULT_OPTIONS.dead_gateway_wills_after_s
+                ),
                 outbox=OutboxOptions(messages_max=shape.outbox_messages),
             ),
         )
