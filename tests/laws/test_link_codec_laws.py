@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import cbor2
 import pytest
@@ -14,7 +15,7 @@ from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.events import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
 from edgebroker.overlay.link.codec.frames import FrameReader, FrameWriter, Item, NumberedMessage
 from edgebroker.overlay.link.codec.messages import LINK_CBOR, alone, body, read_alone
-from edgebroker.overlay.link.journal_records import LinkRecordKind, entry_record
+from edgebroker.overlay.link.journal_records import EntryRow, LinkRecordKind, StoredLinks, entries_record, entry_record
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.overlay.traffic_class import TrafficClass
 
@@ -50,6 +51,56 @@ def test_an_entry_in_the_journal_is_the_cbor_that_others_write(chance: Random) -
         assert entry_record(*values) == bytes((LinkRecordKind.ENTRY,)) + cbor2.dumps(
             [peer, int(values[1]), *values[2:]]
         )
+
+
+def test_a_record_for_several_links_says_what_one_record_for_each_says(chance: Random) -> None:
+    for _ in range(500):
+        event = some_forward(chance)
+        expires_at = chance.choice([None, chance.getrandbits(50)])
+        together, apart = StoredLinks(), StoredLinks()
+        rows = []
+        for peer in chance.sample("abcdefgh", chance.randrange(1, 8)):
+            service, number = chance.choice([TrafficClass.LIVE, TrafficClass.BACKLOG]), chance.getrandbits(40)
+            marked = None if chance.random() < 0.5 else remarked(chance, event)
+            rows.append(EntryRow(peer, service, number, marked))
+            item = alone(marked or event, TrafficClass.LIVE, event.expires_in_ms)
+            assert apart.apply(entry_record(peer, service, number, expires_at, item))
+        item = alone(event, TrafficClass.LIVE, event.expires_in_ms)
+        assert together.apply(entries_record(rows, expires_at, item))
+        assert together.misunderstood == apart.misunderstood == 0
+        assert together.links == apart.links
+
+
+def remarked(chance: Random, event: Forward) -> Forward:
+    """The copy of *event* for a link on a detour."""
+    return replace(
+        event,
+        header=replace(event.header, civ=chance.getrandbits(16)),
+        walked=chance.getrandbits(8),
+        was_marked=chance.random() < 0.5,
+        passed=tuple(chance.getrandbits(16) for _ in range(chance.randrange(3))),
+    )
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        [["a", 2, 1, 0, 0, True]],
+        [["a", 2, 1], ["b", 99, 1]],
+        [["a", 2, 1], ["b", 2, -1]],
+        [["a", 2, 1], 7],
+        [["a", 2, 1], ["b", 2, 1, 1 << 16, 0, True, []]],
+        [["a", 2, 1], ["b", 2, 1, 0, 1 << 8, True, []]],
+        [["a", 2, 1], ["b", 2, 1, 0, 0, True, ["c"]]],
+    ],
+    ids=str,
+)
+def test_a_record_with_a_copy_that_is_none_is_left_out_whole(copies: list[Any], chance: Random) -> None:
+    stored = StoredLinks()
+    item = alone(some_forward(chance), TrafficClass.LIVE)
+    assert stored.apply(bytes((LinkRecordKind.ENTRIES,)) + cbor2.dumps([None, item, copies]))
+    assert stored.misunderstood == 1
+    assert not stored.links
 
 
 def test_a_message_that_ends_too_soon_or_too_late_is_refused(chance: Random) -> None:

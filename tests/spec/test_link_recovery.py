@@ -9,6 +9,7 @@ import pytest
 from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import SECOND
+from edgebroker.overlay.link.journal_entries import RepeatedEntries
 from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLinks, reserved_record
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
@@ -108,5 +109,5 @@ def test_messages_for_peers_are_numbered_by_the_clock(paper: Paper | None, is_da
     stored.is_damaged = is_damaged
     run = BootIdentity(bytes(8), bytes(8), lambda: 0.5)
     [link] = create_links(topology, "a.0", run, SECOND, paper, stored, 1_800_000 * SECOND)
-    [given, *_] = link.outbox.records()
+    [given, *_] = link.outbox.records(RepeatedEntries())
     assert given == reserved_record("b.0", begins_after)

@@ -37,7 +37,9 @@ from edgebroker.overlay.link.handshake import (
     encode_refusal,
 )
 from edgebroker.overlay.link.journal_records import (
+    EntryRow,
     StoredLinks,
+    entries_record,
     entry_record,
     received_record,
     reserved_record,
@@ -105,6 +107,7 @@ def later(forward: Forward, step: int, delay: int, payload: bytes, **changes: An
     return Forward(header, forward.topic, payload, forward.qos, forward.retain, forward.client, **changes)
 
 
+ON_A_DETOUR = later(READING, 0, 0, READING.payload, civ=5, was_marked=True)
 EVENTS = [
     READING,
     later(READING, 1, 1_000, b'{"t":21.6}'),
@@ -225,6 +228,15 @@ def written() -> dict[str, bytes]:
         "record-entry": entry_record(
             "gw-b1", TrafficClass.LIVE, 9, 1_800_000_060_000_000, alone(READING, TrafficClass.LIVE)
         ),
+        "record-entries": entries_record(
+            [
+                EntryRow("gw-b1", TrafficClass.LIVE, 9),
+                EntryRow("gw-c1", TrafficClass.BACKLOG, 4),
+                EntryRow("gw-d1", TrafficClass.LIVE, 7, ON_A_DETOUR),
+            ],
+            None,
+            alone(READING, TrafficClass.LIVE),
+        ),
         "record-settled": settled_record("gw-b1", TrafficClass.LIVE, 9),
         "record-heard": received_record("gw-b1", b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2}),
         "record-reserved": reserved_record("gw-b1", 1_048_577),
@@ -315,5 +327,11 @@ def test_records_are_read() -> None:
     assert (link.store, link.received) == (b"\x44" * 8, {TrafficClass.LIVE: 9, TrafficClass.BACKLOG: 2})
     assert link.reserved == 1_048_577
     assert (link.day, link.spent) == (20_833, 1_000_000)
+    assert stored.apply(file["record-entries"])
+    entries = {peer: each.entries for peer, each in stored.links.items()}
+    assert [*entries["gw-c1"][TrafficClass.BACKLOG]] == [4]
+    _, item = entries["gw-d1"][TrafficClass.LIVE][7]
+    assert read_alone(item) == (ON_A_DETOUR, TrafficClass.LIVE)
+    assert entries["gw-b1"][TrafficClass.LIVE][9] == (None, file["event-alone"])
     assert stored.apply(file["record-settled"])
     assert (link.entries, link.last, stored.misunderstood) == ({TrafficClass.LIVE: {}}, {TrafficClass.LIVE: 9}, 0)

@@ -19,7 +19,7 @@ from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX
 from edgebroker.overlay.link.class_queue import LinkPage, QueuedMessage, event_of
 from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.messages import link_cbor, read_alone
-from edgebroker.overlay.messages import EventSeries, Forward
+from edgebroker.overlay.messages import EventSeries, Forward, Message
 
 FlowKey = tuple[str, str]
 """Publisher and topic."""
@@ -91,12 +91,20 @@ def decode_rows(content: bytes) -> list[PageRow]:
 _ROW_TYPES: Final = ((int, int, int, bytes), (int, int, type(None), bytes))
 
 
-def read_entry(number: int, expires_at: Instant | None, item: bytes) -> QueuedMessage | None:
-    """Return the event in *item*, which waited as *number*; None if it is not understood."""
-    try:
-        message, _ = read_alone(item)
-    except FrameBroken:
-        return None
+def read_entry(
+    number: int, expires_at: Instant | None, item: bytes, known: dict[bytes, Message] | None = None
+) -> QueuedMessage | None:
+    """Return the event in *item*, which waited as *number*; None if it is not understood. *known*: items that were
+    decoded already, so that the links which wait with the same one share it.
+    """
+    message = None if known is None else known.get(item)
+    if message is None:
+        try:
+            message, _ = read_alone(item)
+        except FrameBroken:
+            return None
+        if known is not None:
+            known[item] = message
     event = event_of(message)
     return None if event is None or event.qos == 0 else QueuedMessage(message, number, expires_at)
 

@@ -1,16 +1,17 @@
 """The journal records of links: waiting messages, acknowledged and received numbers, spent bytes.
 
-A record is its kind in one byte, then a CBOR array. The message in ENTRY is encoded without reference to others.
+A record is its kind in one byte, then a CBOR array. The message in ENTRY and ENTRIES is encoded without reference to
+others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import IntEnum
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from edgebroker.cbor import ARRAY, BYTES, NULL, UNSIGNED, CborReader, encode_cbor, encode_text, head
 from edgebroker.dataclasses import dataclass
@@ -21,7 +22,7 @@ from edgebroker.overlay.link.backlog import PageRow, decode_rows
 from edgebroker.overlay.link.class_queue import LinkPage
 from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.messages import alone, interest_values, link_cbor, read_alone, read_interest
-from edgebroker.overlay.messages import Forward
+from edgebroker.overlay.messages import Forward, Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
 
@@ -64,6 +65,11 @@ class LinkRecordKind(IntEnum):
     """[peer, page, stored clock from which expiry counts, content]: the messages of a page wait in memory again, as the
     content of its file says; if that is empty, they were given up.
     """
+    ENTRIES = 0x2D
+    """[stored clock at which it expires or null, message, copies]: one event waits for several peers. Each copy is
+    [peer, class, number], or [peer, class, number, CIV, aLinks walked, was marked, gateways passed] if its marks differ
+    from those of the message.
+    """
 
 
 _SERVICES: Final = {int(service): service for service in SHARED}
@@ -81,6 +87,40 @@ def entry_record(peer: str, service: TrafficClass, number: int, expires_at: int 
 def _entry_head(peer: str) -> bytes:
     """Return the beginning of an entry for *peer*. One is written for every message."""
     return bytes((LinkRecordKind.ENTRY,)) + head(ARRAY, 5) + encode_text(peer)
+
+
+class EntryRow(NamedTuple):
+    """One copy of an event in ENTRIES."""
+
+    peer: str
+    service: TrafficClass
+    number: int
+    marked: Forward | None = None
+    """The event as this peer gets it, if its marks differ from those of the message in the record."""
+
+
+def entries_record(rows: Iterable[EntryRow], expires_at: int | None, item: bytes) -> bytes:
+    """Return the record of an event that the outboxes of several peers accepted; *item* is the message."""
+    copies: list[list[Any]] = []
+    for peer, service, number, marked in rows:
+        copy = [peer, int(service), number]
+        copies.append(copy if marked is None else [*copy, *_marks_of(marked)])
+    return _record(LinkRecordKind.ENTRIES, [expires_at, item, copies])
+
+
+def _marks_of(event: Forward) -> list[Any]:
+    return [event.header.civ, event.walked, event.was_marked, [*event.passed]]
+
+
+def _with_marks(item: bytes, civ: int, walked: int, was_marked: bool, passed: list[Any]) -> bytes:
+    """Return the message *item* with these marks. Raises FrameBroken if it, or they, cannot be."""
+    event, service = read_alone(item)
+    fits = civ < 1 << 16 and walked < 1 << 8 and all(type(each) is int and 0 <= each < 1 << 16 for each in passed)
+    if not isinstance(event, Forward) or not fits:
+        raise FrameBroken("marks of what is no event, or none that an event can have")
+    header = replace(event.header, civ=civ)
+    marked = replace(event, header=header, walked=walked, was_marked=was_marked, passed=tuple(passed))
+    return alone(marked, service, event.expires_in_ms)
 
 
 def settled_record(peer: str, service: TrafficClass, number: int) -> bytes:
@@ -180,6 +220,8 @@ class StoredLink:
     reserved: int = 0
     day: int = 0
     spent: int = 0
+    messages: dict[bytes, Message] = field(default_factory=dict)
+    """Item -> the message in it, as far as it was decoded: links that wait with the same one share it."""
 
 
 class StoredLinks:
@@ -187,6 +229,8 @@ class StoredLinks:
 
     def __init__(self) -> None:
         self.links: dict[str, StoredLink] = {}
+        self.messages: dict[bytes, Message] = {}
+        """What the links have decoded; to be cleared when all of them are restored."""
         self.run = 0
         """The number of the last run."""
         self.numbers = 0
@@ -247,7 +291,7 @@ class StoredLinks:
     def _link(self, peer: str) -> StoredLink:
         link = self.links.get(peer)
         if link is None:
-            link = self.links[peer] = StoredLink()
+            link = self.links[peer] = StoredLink(messages=self.messages)
         return link
 
     def _entry(self, peer: str, service: TrafficClass, number: int, expires_at: int | None, item: bytes) -> None:
@@ -255,6 +299,16 @@ class StoredLinks:
         if number > link.settled.get(service, 0):  # else a snapshot repeats an entry that was settled meanwhile
             link.entries.setdefault(service, {})[number] = (expires_at, item)
         link.last[service] = max(number, link.last.get(service, 0))
+
+    def _entries(self, expires_at: int | None, item: bytes, copies: list[Any]) -> None:
+        entries = []
+        for copy in copies:
+            if type(copy) is not list or not _is_fit(copy, _COPY_TYPES) or copy[1] not in _SERVICES:
+                raise FrameBroken("a copy that is none")
+            peer, service, number, *marks = copy
+            entries.append((peer, _SERVICES[service], number, _with_marks(item, *marks) if marks else item))
+        for peer, where, number, message in entries:
+            self._entry(peer, where, number, expires_at, message)
 
     def _settled(self, peer: str, service: TrafficClass, upto: int) -> None:
         link = self._link(peer)
@@ -346,6 +400,7 @@ def _is_fit(values: list[Any], shapes: tuple[tuple[type, ...], ...]) -> bool:
     return True
 
 
+_COPY_TYPES: Final = ((str, int, int), (str, int, int, int, int, bool, list))
 _SHORTEST: Final = 3
 """The least bytes of a record: its kind, the head of an array, a value. A shorter array is detected by an exception, 1
 us.
@@ -393,6 +448,7 @@ _KINDS: Final[dict[int, _KindSpec]] = dict(
             (str, *[int] * 7, _NONE, bytes),
         ),
         _spec(LinkRecordKind.UNPAGED, StoredLinks._unpaged, (str, int, int, bytes)),
+        _spec(LinkRecordKind.ENTRIES, StoredLinks._entries, (int, bytes, list), (_NONE, bytes, list)),
     )
 )
 """First byte -> the types of the values, and the method that applies them. Checking one kind after the other, and each

@@ -54,9 +54,10 @@ from edgebroker.overlay.link.handshake import (
     encode_hello,
 )
 from edgebroker.overlay.link.heartbeat import ASSURANCE, LinkHeartbeat
+from edgebroker.overlay.link.journal_entries import LinkStorage, RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import StoredLink, spent_record
 from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOptions
-from edgebroker.overlay.link.outbox import LinkOutbox, LinkStorage
+from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
 from edgebroker.overlay.link.sender import SERIES_CAPABILITY, AckProgress, LinkSender
@@ -220,13 +221,13 @@ class Link:
         events, self._events = self._events, []
         return events
 
-    def send(self, message: Message, service: TrafficClass, now: Instant) -> Cause:
+    def send(self, message: Message, service: TrafficClass, now: Instant, shared: SharedEntry | None = None) -> Cause:
         """Accept *message* for the peer: a numbered one is kept until the peer has it, any other while a connection is
-        open.
+        open. *shared*: where its record is to be, with those of other links.
 
         Returns Cause.NONE, or why the message is dropped.
         """
-        cause = self.outbox.enqueue(message, service, now)
+        cause = self.outbox.enqueue(message, service, now, shared)
         if self._send_by > now:
             urgent = service is TrafficClass.CONTROL or self.outbox.waiting_bytes >= self.options.batch_bytes
             self._send_after(-NEVER if urgent else self._sent_at, now)
@@ -254,9 +255,11 @@ class Link:
         self._clock = self.outbox.clock = self.budget.clock = clock
         self.heartbeat.clock_changed()
 
-    def records(self) -> Iterator[bytes]:
-        """Iterate over the records that restore this link, for a snapshot."""
-        yield from self.outbox.records()
+    def records(self, repeated: RepeatedEntries) -> Iterator[bytes]:
+        """Iterate over the records that restore this link, for a snapshot, but for its messages: they are added to
+        *repeated*.
+        """
+        yield from self.outbox.records(repeated)
         yield from self.acks.records()
         yield spent_record(self.peer, self.budget.day, self.budget.spent)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Instant
@@ -44,6 +44,7 @@ from edgebroker.overlay.link.class_queue import (
 )
 from edgebroker.overlay.link.codec.events import AloneWriter
 from edgebroker.overlay.link.codec.messages import alone
+from edgebroker.overlay.link.journal_entries import LinkStorage, RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import (
     StoredLink,
     entry_record,
@@ -59,14 +60,6 @@ SERIES_BYTES: Final = 4 * KIB
 """The payload bytes of a series in one item: an item's overhead is small for this size, and a frame of 15 KiB grows
 little.
 """
-
-
-class LinkStorage(Protocol):
-    """The journal, as links use it."""
-
-    def append(self, record: bytes, waits: bool) -> int:
-        """Append *record* and return its LSN. *waits*: `synced` must be called as soon as it is on disk."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +151,12 @@ class LinkOutbox:
 
     # -- enqueueing -----------------------------------------------------------------------------------------------
 
-    def enqueue(self, message: Message, service: TrafficClass, now: Instant) -> Cause:
-        """Accept *message*; returns Cause.NONE, or why it is dropped."""
+    def enqueue(
+        self, message: Message, service: TrafficClass, now: Instant, shared: SharedEntry | None = None
+    ) -> Cause:
+        """Accept *message*; returns Cause.NONE, or why it is dropped. *shared*: if it is numbered, its record is there,
+        with the copies for other links.
+        """
         if isinstance(message, EventSeries):
             return self._enqueue_series(message, service)
         event = message if type(message) is Forward else event_of(message)
@@ -184,10 +181,13 @@ class LinkOutbox:
         if self._storage is not None:
             self._reserve(entry.number, self._storage)
             at = None if expires_at is None else expires_at + self.clock
-            item = self._alone.write(event, int(service)) if message is event else alone(message, service)
-            lsn = self._storage.append(entry_record(self.peer, service, entry.number, at, item), waits=True)
-            if event.qos == 2:
-                entry.lsn = lsn
+            if shared is not None:
+                shared.add(self.peer, service, entry, event, at, self._alone)
+            else:
+                item = self._alone.write(event, int(service)) if message is event else alone(message, service)
+                lsn = self._storage.append(entry_record(self.peer, service, entry.number, at, item), waits=True)
+                if event.qos == 2:
+                    entry.lsn = lsn
         self._push(entry, service)
         return Cause.NONE
 
@@ -494,7 +494,8 @@ class LinkOutbox:
                     continue
                 while service is TrafficClass.BACKLOG and pages and pages[0].first < number:
                     self._restore_page(pages.popleft())
-                entry = read_entry(number, None if expires_at is None else expires_at - self.clock, item)
+                at = None if expires_at is None else expires_at - self.clock
+                entry = read_entry(number, at, item, stored.messages)
                 if entry is None:
                     broken += 1
                 else:
@@ -521,9 +522,9 @@ class LinkOutbox:
         entries = [entry for queue in self.queues.values() for entry in queue.in_memory()]
         return [event for entry in entries for event in events_of(entry.message)]
 
-    def records(self) -> Iterable[bytes]:
-        """Iterate over the records that restore this outbox, for a snapshot. Others may be appended and settled
-        meanwhile.
+    def records(self, repeated: RepeatedEntries) -> Iterable[bytes]:
+        """Iterate over the records that restore this outbox, for a snapshot; its messages are added to *repeated*, the
+        records of which must follow. Others may be appended and settled meanwhile.
         """
         used = max(queue.next_number for queue in self.queues.values()) - 1
         reserved = self._requested if self._storage is not None else max(self._requested, used)
@@ -538,9 +539,8 @@ class LinkOutbox:
             firsts = [*(entry.number for entry in numbered[:1]), *(page.first for page in pages[:1])]
             yield settled_record(self.peer, service, min(firsts) - 1 if firsts else last)
             for entry in numbered:
-                if entry.number:  # else it was moved to a page meanwhile, of which another record tells
-                    at = None if entry.expires_at is None else entry.expires_at + self.clock
-                    yield entry_record(self.peer, service, entry.number, at, alone(entry.message, service))
+                at = None if entry.expires_at is None else entry.expires_at + self.clock
+                repeated.add(self.peer, service, entry, at)
             for page in pages:
                 if not page.is_gone:
                     yield paged_record(self.peer, page, self.clock)

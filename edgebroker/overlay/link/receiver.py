@@ -18,8 +18,8 @@ from edgebroker.overlay.link.codec.frames import (
     SignalCode,
 )
 from edgebroker.overlay.link.handshake import ReceiveState
+from edgebroker.overlay.link.journal_entries import LinkStorage
 from edgebroker.overlay.link.journal_records import received_record
-from edgebroker.overlay.link.outbox import LinkStorage
 from edgebroker.overlay.messages import Message
 from edgebroker.overlay.traffic_class import TrafficClass
 

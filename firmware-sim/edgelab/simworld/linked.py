@@ -26,6 +26,7 @@ from edgebroker.overlay.link.events import (
     ReceiveEvent,
 )
 from edgebroker.overlay.link.handshake import GatewayIdentity
+from edgebroker.overlay.link.journal_entries import RepeatedEntries
 from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLinks
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.link.options import LAN_OPTIONS, LinkOptions
@@ -444,6 +445,7 @@ class LinkedGateway:
             for eid in self.kept:
                 self.journal.append(KEPT.pack(KEPT_KIND, *eid), now)
             for link in self.links:
-                for record in link.records():
+                repeated = RepeatedEntries()
+                for record in (*link.records(repeated), *repeated.records()):
                     self.journal.append(record, now)
             self.journal.end_snapshot(now)

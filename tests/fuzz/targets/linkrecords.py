@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from edgebroker.filters import Filter
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
 from edgebroker.overlay.link.codec.messages import alone
+from edgebroker.overlay.link.journal_entries import RepeatedEntries
 from edgebroker.overlay.link.journal_records import (
+    EntryRow,
     StoredLinks,
     delivered_record,
+    entries_record,
     entry_record,
     held_record,
     interests_record,
@@ -39,7 +43,8 @@ def read_links(data: bytes) -> None:
         return
     link = Link("a", HERE, 0, lambda: 0.5, stored=before, clock=1_000)
     again = StoredLinks()
-    for record in link.records():
+    repeated = RepeatedEntries()
+    for record in (*link.records(repeated), *repeated.records()):
         assert again.apply(record)
     assert again.misunderstood == 0
     waiting = {service: len(lane) for service, lane in link.outbox.queues.items() if len(lane)}
@@ -73,6 +78,15 @@ RECORDS = (
     entry_record("a", TrafficClass.LIVE, 1, None, alone(READING, TrafficClass.LIVE)),
     entry_record("a", TrafficClass.LIVE, 5, 1 << 50, alone(READING, TrafficClass.LIVE)),
     entry_record("a", TrafficClass.BACKLOG, 2, None, alone(Relay(1, 2, 3, READING), TrafficClass.BACKLOG)),
+    entries_record(
+        [
+            EntryRow("a", TrafficClass.LIVE, 6),
+            EntryRow("b", TrafficClass.BACKLOG, 1),
+            EntryRow("c", TrafficClass.LIVE, 1, replace(READING, walked=1, was_marked=True, passed=(7,))),
+        ],
+        1 << 50,
+        alone(READING, TrafficClass.LIVE),
+    ),
     settled_record("a", TrafficClass.LIVE, 1),
     received_record("a", b"S" * 8, {TrafficClass.LIVE: 4}),
     spent_record("a", 20_000, 5),
@@ -89,6 +103,7 @@ BROKEN = {
     "entries": lambda: packed(
         *(entry_record("a", TrafficClass.LIVE, number, None, RECORDS[0][-60:]) for number in range(1, 600))
     ),
+    "entries of several links": lambda: within(filled(b"\0\x0f\x2d\x83\xf6\x40\x81\x87\x61a\2\1\0\0\xf5\x80")),
     "settled": lambda: packed(*(settled_record("a", TrafficClass.LIVE, number) for number in range(1, 3_600))),
     "reserved": lambda: within(packed(*(reserved_record("a", number) for number in range(1, 5_500)))),
     "handed on": lambda: within(packed(*(delivered_record((number, 1)) for number in range(5_500)))),

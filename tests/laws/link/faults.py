@@ -19,6 +19,7 @@ from edgebroker.overlay.link.codec.frames import Item, LinkSignal, SignalCode
 from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkUp
 from edgebroker.overlay.link.handshake import Hello, ReceiveState
+from edgebroker.overlay.link.journal_entries import SharedEntry
 from edgebroker.overlay.link.journal_records import StoredLink, entry_record, settled_record, spent_record
 from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.link.outbox import LinkOutbox
@@ -175,11 +176,13 @@ def lets_a_flow_leave_the_backlog(patch: Patch) -> None:
     """An event is LIVE although older ones of its flow are in the BACKLOG."""
     right = LinkOutbox.enqueue
 
-    def take(self: LinkOutbox, message: Message, service: TrafficClass, now: Instant) -> Cause:
+    def take(
+        self: LinkOutbox, message: Message, service: TrafficClass, now: Instant, shared: SharedEntry | None = None
+    ) -> Cause:
         late = self._backlog_flows
         late.counts, counts = {}, late.counts
         try:
-            return right(self, message, service, now)
+            return right(self, message, service, now, shared)
         finally:
             for flow, count in late.counts.items():
                 counts[flow] = counts.get(flow, 0) + count
@@ -231,8 +234,10 @@ def sends_qos_2_before_it_is_on_disk(patch: Patch) -> None:
     """After a power cut its publisher gives it again, as another event."""
     right = LinkOutbox.enqueue
 
-    def take(self: LinkOutbox, message: Message, service: TrafficClass, now: Instant) -> Cause:
-        cause = right(self, message, service, now)
+    def take(
+        self: LinkOutbox, message: Message, service: TrafficClass, now: Instant, shared: SharedEntry | None = None
+    ) -> Cause:
+        cause = right(self, message, service, now, shared)
         for lane in self.queues.values():
             if lane.waiting:
                 lane.waiting[-1].lsn = 0

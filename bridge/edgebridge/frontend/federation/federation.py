@@ -83,6 +83,7 @@ from edgebroker.overlay.link.events import (
     LinkUp,
     ReceiveEvent,
 )
+from edgebroker.overlay.link.journal_entries import RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay, StatusReply
@@ -258,8 +259,8 @@ class FederationMember:
                     sends = self.peers.forwarder.reroute(message, clusters[0], now)
                 else:
                     sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
+                self.send_all(sends, now)
                 for send in sends:
-                    self.links[send.peer].send(send.message, send.service, now)
                     if (forward := event_of(send.message)) is not None:
                         self.peer_copies.resume_copy(send.peer, forward, now)
                 cause = Cause.HANDED_OVER if sends else Cause.SESSION_ENDED
@@ -421,8 +422,10 @@ class FederationMember:
     def records(self) -> Iterator[bytes]:
         """All that the journal has to know, said again for a snapshot."""
         yield self._id_reservation.record()
+        repeated = RepeatedEntries()
         for link in self.links:
-            yield from link.records()
+            yield from link.records(repeated)
+        yield from repeated.records()
         yield from self.retained.records()
         yield from self.reorder_store.records()
         yield from self.interest_store.records()
@@ -555,14 +558,20 @@ class FederationMember:
     def send(self, peers: Collection[str], message: Message, now: Instant) -> None:
         """Give an event, or a series, to the links of *peers*."""
         self._now = now
+        shared = SharedEntry(self) if len(peers) > 1 else None
+        copy_of = None if shared is None else shared.following(message)
         for peer in peers:
-            self.links[peer].send(message, TrafficClass.LIVE, now)
+            self.links[peer].send(message, TrafficClass.LIVE, now, copy_of)
+        if shared is not None:
+            shared.append()
 
     def send_all(self, sends: Iterable[SendMessage], now: Instant) -> None:
         """Give *sends* to their links."""
         self._now = now
+        shared = SharedEntry(self)
         for send in sends:
-            self.links[send.peer].send(send.message, send.service, now)
+            self.links[send.peer].send(send.message, send.service, now, shared.following(send.message))
+        shared.append()
 
     def perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
         """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
@@ -572,10 +581,13 @@ class FederationMember:
         self._now = now
         events: dict[tuple[int, int], _FederationEvent] = {}
         is_held = False
+        shared = SharedEntry(self)
         for effect in effects:
+            if not isinstance(effect, SendMessage):
+                shared.append()
             match effect:
                 case SendMessage(peer, message, service):
-                    self.links[peer].send(message, service, now)
+                    self.links[peer].send(message, service, now, shared.following(message))
                     forward = event_of(message)
                     if forward is not None:
                         events.setdefault(forward.header.eid, _FederationEvent(forward)).peers.append(peer)
@@ -613,6 +625,7 @@ class FederationMember:
                     self.perform(self.wills.publish(effect, now), now)
                 case DeliverUnmodified(number, forwards):
                     self.retained.unmodified_received(number, forwards, now)
+        shared.append()
         self.reorder_store.forwarded_early += is_held and bool(events)
         mine = events.pop(own, None) if own is not None else None
         for event in events.values():

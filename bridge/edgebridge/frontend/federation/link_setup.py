@@ -16,10 +16,11 @@ from edgebroker.overlay.link.handshake import (
     TopologyExchange,
 )
 from edgebroker.overlay.link.heartbeat import IDLE_INTERVAL, LAN_INTERVAL, PATIENCE_MIN, PATIENCE_NEAR
+from edgebroker.overlay.link.journal_entries import LinkStorage
 from edgebroker.overlay.link.journal_records import StoredLink, StoredLinks
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.link.options import LinkOptions
-from edgebroker.overlay.link.outbox import LinkStorage, OutboxBounds
+from edgebroker.overlay.link.outbox import OutboxBounds
 from edgebroker.overlay.topology.topology import Topology
 
 
@@ -70,6 +71,7 @@ def create_links(
             # microsecond there was never more than one, so none above these was.
             left.reserved = max(left.reserved, now + clock)
         links.append(Link(peer, identity, now, run.random, terms, storage, left, clock))
+    stored.messages.clear()
     return LinkTable(identity, links)
 
 

@@ -1,0 +1,107 @@
+"""Entries of outboxes in the journal: an event that waits for several links is written once, with the set of links.
+
+Seven records of an event of 850 bytes for seven links took 9.2 KB; one record for all takes 1.3 KB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from edgebroker.overlay.link.class_queue import QueuedMessage
+from edgebroker.overlay.link.codec.events import AloneWriter
+from edgebroker.overlay.link.codec.messages import alone
+from edgebroker.overlay.link.journal_records import EntryRow, entries_record, entry_record
+from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.traffic_class import TrafficClass
+
+
+class LinkStorage(Protocol):
+    """The journal, as links use it."""
+
+    def append(self, record: bytes, waits: bool) -> int:
+        """Append *record* and return its LSN. *waits*: `synced` must be called as soon as it is on disk."""
+        ...
+
+
+class SharedEntry:
+    """The copies of one event in several outboxes, which are one record of the journal.
+
+    Give it to `LinkOutbox.enqueue` as `following` returns it. Nothing is in the journal before `append`, which must
+    follow before anything else is appended that depends on the event.
+    """
+
+    def __init__(self, storage: LinkStorage) -> None:
+        self._storage = storage
+        self._event: Forward | None = None
+        self._item = b""
+        self._expires_at: int | None = None
+        self._copies: list[tuple[EntryRow, QueuedMessage]] = []
+
+    def following(self, message: Message) -> SharedEntry | None:
+        """Return it for *message*, None if that has a record of its own or none; append what is of another event."""
+        if type(message) is not Forward or not message.qos:
+            self.append()
+            return None
+        first = self._event
+        if (
+            first is not None
+            and first is not message
+            and (first.header.eid != message.header.eid or first.payload is not message.payload)
+        ):
+            self.append()
+        return self
+
+    def add(
+        self,
+        peer: str,
+        service: TrafficClass,
+        entry: QueuedMessage,
+        event: Forward,
+        expires_at: int | None,
+        writer: AloneWriter,
+    ) -> None:
+        """Add the copy *entry* for *peer*, which contains *event*; *expires_at*: on the stored clock."""
+        if self._event is None:
+            self._event, self._item, self._expires_at = event, writer.write(event, int(service)), expires_at
+        marked = None if event is self._event else event
+        self._copies.append((EntryRow(peer, service, entry.number, marked), entry))
+
+    def append(self) -> None:
+        """Append the record, if there is any copy. Copies of QoS 2 are not sent before it is on disk."""
+        event, copies = self._event, self._copies
+        if event is None:
+            return
+        self._event, self._copies = None, []
+        lsn = self._storage.append(_record([row for row, _ in copies], self._expires_at, self._item), waits=True)
+        if event.qos == 2:
+            for _, entry in copies:
+                entry.lsn = lsn
+
+
+class RepeatedEntries:
+    """The messages of all outboxes that a snapshot repeats: each once, with the links for which it waits."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[int, int | None], list[tuple[str, TrafficClass, QueuedMessage, int | None]]] = {}
+
+    def add(self, peer: str, service: TrafficClass, entry: QueuedMessage, expires_at: int | None) -> None:
+        """Add *entry* of the outbox for *peer*; *expires_at*: on the stored clock."""
+        self._copies.setdefault((id(entry.message), expires_at), []).append((peer, service, entry, expires_at))
+
+    def records(self) -> Iterator[bytes]:
+        """Iterate over the records. Messages may be settled and others appended meanwhile."""
+        for copies in self._copies.values():
+            # Without a number it was moved to a page meanwhile, of which another record tells.
+            rows = [EntryRow(peer, service, entry.number) for peer, service, entry, _ in copies if entry.number]
+            if rows:
+                _, service, entry, expires_at = copies[0]
+                yield _record(rows, expires_at, alone(entry.message, service))
+
+
+def _record(rows: list[EntryRow], expires_at: int | None, item: bytes) -> bytes:
+    """Return the record of the message *item* for the links of *rows*."""
+    if len(rows) > 1:
+        return entries_record(rows, expires_at, item)
+    peer, service, number, _ = rows[0]
+    return entry_record(peer, service, number, expires_at, item)
