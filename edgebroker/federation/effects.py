@@ -147,6 +147,13 @@ class EndLease:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAround:
+    """*peer* does not answer: what waits for it and is for other clusters too must reach them another way."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportStatus:
     """Another gateway asks for the report of this gateway's links: return it with `StatusQueries.answer`."""
 
@@ -185,6 +192,7 @@ Effect: TypeAlias = (
     | RequestAgain
     | EmptyOutbox
     | EndLease
+    | SendAround
     | ReportStatus
     | ReceiveStatus
     | EndFlush

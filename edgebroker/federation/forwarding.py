@@ -16,7 +16,15 @@ from edgebroker.overlay.advertisements import Advertisement
 from edgebroker.overlay.congestion import LinkStatus
 from edgebroker.overlay.duplicate_filter import DuplicateFilter
 from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay
-from edgebroker.overlay.routing import RoutedCopy, RouteSelector, RoutingCase, RoutingDecision, civ_of, clusters_of
+from edgebroker.overlay.routing import (
+    CheaperSite,
+    RoutedCopy,
+    RouteSelector,
+    RoutingCase,
+    RoutingDecision,
+    civ_of,
+    clusters_of,
+)
 from edgebroker.overlay.sent_events import KEPT, SentEvents
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
@@ -27,6 +35,8 @@ Predecessors: TypeAlias = tuple[tuple[int, int], ...]
 """As in `Forward.predecessors`."""
 EXTRACTORS_MAX: Final = 1_024
 """Sets of attributes that filters ask for together; the cache is cleared when it is full."""
+PATHS_MAX: Final = 10_000
+"""Topics of which it is known which cluster hands on their events, 200 bytes each; cleared when there are more."""
 
 
 class Forwarder:
@@ -52,6 +62,12 @@ class Forwarder:
         across = {cluster: [peers[u] for u in home_first] for cluster, peers in gateway.across.items()}
         self._across = {cluster: tuple(dict.fromkeys(peers)) for cluster, peers in across.items()}
         self._selector = RouteSelector(gateway.neighbours, across, status, options.is_dynamic)
+        costs = {site.index: site.uplink.cost for site in topology.sites}
+        own_cost = costs[gateway.cluster]
+        self._cheaper = tuple(sorted((c for c in across if costs[c] < own_cost), key=lambda c: (costs[c], c)))
+        """The clusters whose uplinks cost less than the own one, the cheapest first."""
+        self._paths: dict[tuple[int, str], int] = {}
+        """Advertisement and topic -> the cluster that handed on its last event."""
         self._sticky: dict[int, str] = {}  # advertisement -> the peer chosen in this window
         self._window = 0
         self._duplicate_filter = DuplicateFilter()
@@ -97,6 +113,10 @@ class Forwarder:
             return None
         if pending and record.covering:
             pending = record.narrowed(pending, topic, {})
+        if self._cheaper and pending:
+            cheaper = self._cheaper_site(record, pending, topic)
+            if cheaper is not None:
+                return None
         decision = self._selector.route(self._interests.targets(resolution, {}, None), pending)
         peers = tuple(copy.peer for copy in decision.copies)
         is_plain = not any(copy.civ or copy.passes for copy in decision.copies)
@@ -200,7 +220,31 @@ class Forwarder:
         if record is not None and is_precise:
             pending = record.narrowed(pending, forward.topic, attributes)
         targets = self._interests.targets(resolution, attributes, None)
-        return self._route_all(forward, targets, pending, now)
+        return self._route_all(forward, targets, pending, now, record)
+
+    def _cheaper_site(self, record: Advertisement | None, pending: int, topic: str) -> CheaperSite | None:
+        """Return which of the clusters *pending* hands on an event for *topic*, and to which of them: its uplink costs
+        less than the own one, and as far as this gateway knows, it is connected with them. None: each gets a copy from
+        here.
+
+        It wants all events of the topic, whatever their content, and stays the same as long as it can, so that few
+        events have to wait for others that took another path.
+        """
+        if record is None or not self._cheaper or not pending:
+            return None
+        willing = record.narrowed(pending & ~record.unanswered, topic, {})
+        path = record.advertise.adv, topic
+        latest = self._paths.get(path)
+        for cluster in self._cheaper if latest is None else (latest, *self._cheaper):
+            peer = self._selector.free_link(cluster) if willing >> cluster & 1 else None
+            if peer is not None:
+                behind = pending & ~(1 << cluster) & self._link_state.clusters_beyond(peer)
+                if behind:
+                    if latest is None and len(self._paths) >= PATHS_MAX:
+                        self._paths.clear()
+                    self._paths[path] = cluster
+                    return CheaperSite(peer, behind)
+        return None
 
     def receive(self, peer: str, forward: Forward, now: Instant) -> tuple[bool, list[SendMessage]]:
         """Handle a copy from *peer*; return whether local clients may get it, and the copies that leave."""
@@ -271,6 +315,13 @@ class Forwarder:
         forward = replace(forward, predecessors=tuple((each, known.get(each, 0)) for each in clusters))
         return self._route_all(forward, (), (forward.header.civ | own) & self._others, now)
 
+    def send_around(self, forward: Forward, now: Instant) -> list[SendMessage]:
+        """Return the copies of *forward*, which waits for a peer that does not answer, for the clusters with which it
+        is marked.
+        """
+        late = replace(forward, was_marked=True)
+        return self._route_all(late, (), forward.header.civ & self._others, now)
+
     def receive_for_clients(self, forward: Forward) -> bool:
         """Handle a copy that is for local clients only; return whether they may get it."""
         is_new = bool(self._duplicate_filter.new_clusters(forward.header.publisher, forward.header.sequence, self._own))
@@ -291,14 +342,24 @@ class Forwarder:
         targets = self._interests.targets(resolution, {}, peer)
         return self._route_all(first, targets, clusters & self._others, now)
 
-    def _route_all(self, forward: Forward, targets: Sequence[str], pending: int, now: Instant) -> list[SendMessage]:
-        """Return the copies to *targets* and to the clusters *pending*, relays around dead gateways included."""
+    def _route_all(
+        self,
+        forward: Forward,
+        targets: Sequence[str],
+        pending: int,
+        now: Instant,
+        record: Advertisement | None = None,
+    ) -> list[SendMessage]:
+        """Return the copies to *targets* and to the clusters *pending*, relays around dead gateways included. *record*:
+        advertises it, if it is a local client's.
+        """
         if not self._may_relay:
-            return self._after_relays(forward, self._route(forward, targets, pending), now)
+            return self._after_relays(forward, self._route(forward, targets, pending, record), now)
         plain, relayed = self._relay.split(targets)
         away = self._unreachable(pending)
         entries = self._entries(pending & ~away)
-        sends = self._after_relays(forward, self._route(forward, plain, pending & ~away & ~civ_of(entries)), now)
+        sends = self._route(forward, plain, pending & ~away & ~civ_of(entries), record)
+        sends = self._after_relays(forward, sends, now)
         if away:  # no other gateway could do more about them, so their copies wait here and cross no other uplink
             copies = [RoutedCopy(self._across[cluster][0]) for cluster in clusters_of(away)]
             sends += self._copies(forward, RoutingDecision(copies, RoutingCase.STUCK, None))
@@ -357,7 +418,9 @@ class Forwarder:
                     entries[cluster] = entry
         return entries
 
-    def _route(self, forward: Forward, targets: Sequence[str], pending: int) -> list[SendMessage]:
+    def _route(
+        self, forward: Forward, targets: Sequence[str], pending: int, record: Advertisement | None
+    ) -> list[SendMessage]:
         """Return the copies to *targets* and *pending* without relays."""
         if not pending:  # most events need no decision
             return (
@@ -371,7 +434,8 @@ class Forwarder:
             self._sticky.clear()
         avoided = [self._names[number] for number in forward.passed if number in self._names]
         may_walk = forward.walked < self._diameter
-        decision = self._selector.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided)
+        cheaper = self._cheaper_site(record, pending, forward.topic)
+        decision = self._selector.route(targets, pending, self._sticky.get(header.adv), may_walk, avoided, cheaper)
         self.cases[decision.case] += 1
         if decision.chosen is not None:
             self._sticky[header.adv] = decision.chosen
@@ -418,7 +482,7 @@ class Forwarder:
             forward,
             header=forward.header if civ == forward.header.civ else replace(forward.header, civ=civ),
             walked=forward.walked + 1 if is_near and civ else 0,
-            was_marked=forward.was_marked or civ != 0,
+            was_marked=forward.was_marked or is_detour,
             passed=(*forward.passed, self._number) if passes else (),
             predecessors=predecessors,
         )

@@ -54,6 +54,7 @@ from edgebroker.federation.effects import (
     HoldEvent,
     ReleaseEvent,
     RequestAgain,
+    SendAround,
     SendMessage,
 )
 from edgebroker.federation.forwarding import Forwarder, aged, forward_of
@@ -535,7 +536,7 @@ class FederationRouter:
                     effects += self._propagate(self.gossip.compare(), now)
                     effects += self.region.compare(self.interests.epoch)
                 case ("dead", str(peer)):
-                    effects += self._propagate(self.gossip.declare_dead(peer), now)
+                    effects += [*self._propagate(self.gossip.declare_dead(peer), now), SendAround(peer)]
                     effects += self._ask_again()
                 case ("lease", str(peer)):
                     effects += self._expire_lease(peer, now)

@@ -46,6 +46,7 @@ class LinkStateTable:
         self._next_hops: dict[int, int] | None = None  # gateway -> first peer on the path to it, the nearest first
         self._static_next_hops: dict[int, int] | None = None
         self._connected_clusters: int | None = None
+        self._clusters_beyond: dict[str, int] = {}
 
     def name_of(self, number: int) -> str | None:
         """Return the name of gateway *number*; None if there is none."""
@@ -163,6 +164,19 @@ class LinkStateTable:
         """Return whether two peers, neither of them this gateway, are connected, as far as this gateway knows."""
         return self._numbers[other] in self._connected(self._numbers[one])
 
+    def clusters_beyond(self, peer: str) -> int:
+        """Return the vector of the clusters with some gateway of which *peer* is connected, as far as this gateway
+        knows.
+        """
+        self._paths()
+        civ = self._clusters_beyond.get(peer)
+        if civ is None:
+            civ = 0
+            for number in self._connected(self._numbers[peer]):
+                civ |= 1 << self._clusters[number]
+            self._clusters_beyond[peer] = civ
+        return civ
+
     def next_hop(self, gateway: str) -> str | None:
         """Return the first peer on the shortest open path to *gateway*, which may be a suspect; None if there is no
         path.
@@ -207,6 +221,7 @@ class LinkStateTable:
         if self._next_hops is None:
             self._next_hops = self._search(is_whole=False)
             self._connected_clusters = None
+            self._clusters_beyond.clear()
         return self._next_hops
 
     def _search(self, is_whole: bool) -> dict[int, int]:

@@ -6,7 +6,9 @@ cluster and the target clusters apart.
 
 Over aLinks copies go to the neighbours that the search tree has found. Over iLinks one copy goes to each cluster that
 the event still has to reach (*pending*). Dynamic routing *marks* another copy with the clusters behind congested
-iLinks. A link that is down counts as congested in both modes, so static routing avoids failures too.
+iLinks. A link that is down counts as congested in both modes, so static routing avoids failures too. A gateway with a
+dear uplink marks a copy in the same way: one of them leaves, to a site with a cheaper uplink, and that site hands it on
+to the others.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class RoutingCase(IntEnum):
     """All these iLinks are down or stalled: sends an extra copy that passes through another gateway."""
     STUCK = 6
     """There is no such gateway: one copy for each cluster waits until its iLink is up again."""
+    CHEAPER_SITE = 7
+    """No pending iLink is congested: marks the copy to a site whose uplink costs less than that of this one."""
 
 
 class RoutedCopy(NamedTuple):
@@ -72,6 +76,14 @@ class RoutingDecision(NamedTuple):
     case: RoutingCase
     chosen: str | None
     """The peer whose copy was marked, or that got the extra one."""
+
+
+class CheaperSite(NamedTuple):
+    """A site that hands an event on, because its uplink costs less."""
+
+    peer: str
+    behind: int
+    """The clusters to which it hands it on."""
 
 
 class RouteSelector:
@@ -97,23 +109,27 @@ class RouteSelector:
         preferred: str | None = None,
         may_walk: bool = True,
         avoided: Sequence[str] = (),
+        cheaper: CheaperSite | None = None,
     ) -> RoutingDecision:
         """Return the copies for the neighbours *targets* and the clusters *pending*.
 
         preferred: marked if possible, whatever the loads. may_walk: whether the copy to a neighbour may be marked.
-        avoided: peers that a detour must not use, because the event was there.
+        avoided: peers that a detour must not use, because the event was there. cheaper: what `free_link` returned for
+        one of the clusters, and others of them.
         """
         if not pending:
             return RoutingDecision([RoutedCopy(peer) for peer in targets], RoutingCase.NONE, None)
         free: dict[str, int] = {}
         congested: dict[str, int] = {}
-        for cluster in clusters_of(pending):
+        handed = 0 if cheaper is None else cheaper.behind
+        for cluster in clusters_of(pending & ~handed):
             peer, is_free = self._best_link(cluster)
             (free if is_free else congested)[peer] = cluster
-        if not congested:
+        if not congested and not handed:
             return RoutingDecision([RoutedCopy(peer) for peer in (*targets, *free)], RoutingCase.NONE, None)
-        handed = civ_of(congested.values())
-        case, chosen = RoutingCase.ANOTHER_CLUSTER, self._best(free, preferred)
+        case = RoutingCase.ANOTHER_CLUSTER if congested else RoutingCase.CHEAPER_SITE
+        handed |= civ_of(congested.values())
+        chosen = self._best(free, preferred) if cheaper is None else cheaper.peer
         if chosen is None and may_walk:
             case, chosen = (
                 RoutingCase.NEIGHBOUR,
@@ -130,6 +146,11 @@ class RouteSelector:
         if chosen is not None:
             return RoutingDecision([*copies, RoutedCopy(chosen, handed, True)], RoutingCase.DETOUR, chosen)
         return RoutingDecision([*copies, *map(RoutedCopy, congested)], RoutingCase.STUCK, None)
+
+    def free_link(self, cluster: int) -> str | None:
+        """Return the peer in *cluster* that gets its copies; None if all iLinks to it are congested."""
+        peer, is_free = self._best_link(cluster)
+        return peer if is_free else None
 
     def _best_link(self, cluster: int) -> tuple[str, bool]:
         """Return the best iLink to *cluster*, and whether it is free. That of the home position comes first."""

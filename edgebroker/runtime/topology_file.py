@@ -77,6 +77,7 @@ class SiteSection:
     bytes_per_s: int | None = key(None, Integer(100, BYTES_MAX))
     bytes_per_day: int | None = key(None, Integer(100_000, BYTES_MAX))
     covering_bytes: int = key(limits.COVERING_BYTES, Integer(256, limits.COVERING_BYTES_MAX))
+    cost: int | None = key(None, Integer(0, 1_000))
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return missing_keys(given, name="give the site a name")
@@ -85,7 +86,8 @@ class SiteSection:
         """Returns the overlay's site. *index*: its place in the file, from 0."""
         preset = UPLINKS[self.uplink]
         batch_ms = preset.batch_ms if self.batch_ms is None else self.batch_ms
-        uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day, self.covering_bytes)
+        cost = preset.cost if self.cost is None else self.cost
+        uplink = Uplink(self.uplink, batch_ms, self.bytes_per_s, self.bytes_per_day, self.covering_bytes, cost)
         return Site(self.name, index if self.index is None else self.index, uplink)
 
 

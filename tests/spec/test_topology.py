@@ -149,7 +149,7 @@ def test_a_link_may_be_an_exception() -> None:
 def test_a_connection_is_as_sparing_as_the_more_sparing_end() -> None:
     uplink = Uplink("wan", batch_ms=5, bytes_per_s=1_000, bytes_per_day=7)
     topology = Topology(replace(DRAFT, sites=(replace(NORTH, uplink=uplink), SOUTH, EAST)))
-    assert topology.connection("n1", "s1").uplink == Uplink("metered", 1_000, 1_000, 7)
+    assert topology.connection("n1", "s1").uplink == Uplink("metered", 1_000, 1_000, 7, cost=1)
     assert topology.connection("n1", "e1").uplink == Uplink("wan", 5, 1_000, 7)
     assert topology.connection("n1", "n2").uplink == UPLINKS["lan"]
 

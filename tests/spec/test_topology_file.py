@@ -53,8 +53,8 @@ def test_a_file_is_read() -> None:
     assert (topology.federation, topology.factor.positions) == ("plant", ("hall", "yard", "gate", "dock"))
     assert [(site.name, site.index) for site in topology.sites] == [("north", 0), ("south", 1), ("east", 2)]
     assert [one.number for one in topology.gateways] == list(range(7))
-    assert topology.sites[1].uplink == Uplink("metered", 1_000, None, 50_000_000)
-    assert topology.sites[2].uplink == Uplink("metered", 500)
+    assert topology.sites[1].uplink == Uplink("metered", 1_000, None, 50_000_000, cost=1)
+    assert topology.sites[2].uplink == Uplink("metered", 500, cost=1)
     south = topology.gateway("south-1")
     assert (south.home, south.positions) == ("yard", ("yard", "hall"))
     assert topology.connection("south-1", "east-1").dial.dialler == "east-1"
@@ -175,6 +175,20 @@ def test_check_refuses_with_every_mistake(tmp_path: Path) -> None:
     told = json.loads(run("check", file, "--json").stdout)
     assert (told["ok"], [one["line"] for one in told["problems"]]) == (False, [6, 15])
     assert run("check", tmp_path / "none.toml").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "cost"), [("", 0), ('uplink = "metered"', 1), ("cost = 7", 7), ("cost = 1001", None)]
+)
+def test_what_an_uplink_costs(tmp_path: Path, given: str, cost: int | None) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(SMALL.replace("[[site]]", f"[[site]]\n{given}", 1))
+    result = run("check", file)
+    assert result.exit_code == (2 if cost is None else 0)
+    if cost is not None:
+        uplink = load_topology(file).sites[0].uplink
+        assert uplink.cost == cost
+        assert ("cost 7" in str(uplink)) == (cost == 7)
 
 
 @pytest.mark.parametrize(("octets", "code"), [(255, 2), (256, 0), (8_192, 0), (8_193, 2)])

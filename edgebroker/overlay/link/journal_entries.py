@@ -83,20 +83,26 @@ class RepeatedEntries:
     """The messages of all outboxes that a snapshot repeats: each once, with the links for which it waits."""
 
     def __init__(self) -> None:
-        self._copies: dict[tuple[int, int | None], list[tuple[str, TrafficClass, QueuedMessage, int | None]]] = {}
+        self._copies: dict[tuple[int, int | None], tuple[Message, list[tuple[str, TrafficClass, QueuedMessage]]]] = {}
 
     def add(self, peer: str, service: TrafficClass, entry: QueuedMessage, expires_at: int | None) -> None:
         """Add *entry* of the outbox for *peer*; *expires_at*: on the stored clock."""
-        self._copies.setdefault((id(entry.message), expires_at), []).append((peer, service, entry, expires_at))
+        key = id(entry.message), expires_at
+        if key not in self._copies:
+            self._copies[key] = entry.message, []
+        self._copies[key][1].append((peer, service, entry))
 
     def records(self) -> Iterator[bytes]:
         """Iterate over the records. Messages may be settled and others appended meanwhile."""
-        for copies in self._copies.values():
-            # Without a number it was moved to a page meanwhile, of which another record tells.
-            rows = [EntryRow(peer, service, entry.number) for peer, service, entry, _ in copies if entry.number]
+        for (_, expires_at), (message, copies) in self._copies.items():
+            # Without a number it was moved to a page meanwhile, and its marks may have changed: other records say so.
+            rows = [
+                EntryRow(peer, service, entry.number)
+                for peer, service, entry in copies
+                if entry.number and entry.message is message
+            ]
             if rows:
-                _, service, entry, expires_at = copies[0]
-                yield _record(rows, expires_at, alone(entry.message, service))
+                yield _record(rows, expires_at, alone(message, rows[0].service))
 
 
 def _record(rows: list[EntryRow], expires_at: int | None, item: bytes) -> bytes:

@@ -67,7 +67,8 @@ class LinkRecordKind(IntEnum):
     """
     ENTRIES = 0x2D
     """[stored clock at which it expires or null, message, copies]: one event waits for several peers. Each copy is
-    [peer, class, number], or [peer, class, number, CIV, aLinks walked, was marked, gateways passed] if its marks differ
+    [peer, class, number], or [peer, class, number, CIV, aLinks walked, was marked, gateways passed, predecessors] if its marks
+    differ
     from those of the message.
     """
 
@@ -109,17 +110,26 @@ def entries_record(rows: Iterable[EntryRow], expires_at: int | None, item: bytes
 
 
 def _marks_of(event: Forward) -> list[Any]:
-    return [event.header.civ, event.walked, event.was_marked, [*event.passed]]
+    predecessors = [number for pair in event.predecessors for number in pair]
+    return [event.header.civ, event.walked, event.was_marked, [*event.passed], predecessors]
 
 
-def _with_marks(item: bytes, civ: int, walked: int, was_marked: bool, passed: list[Any]) -> bytes:
+def _with_marks(
+    item: bytes, civ: int, walked: int, was_marked: bool, passed: list[Any], predecessors: list[Any]
+) -> bytes:
     """Return the message *item* with these marks. Raises FrameBroken if it, or they, cannot be."""
     event, service = read_alone(item)
     fits = civ < 1 << 16 and walked < 1 << 8 and all(type(each) is int and 0 <= each < 1 << 16 for each in passed)
+    fits = (
+        fits and not len(predecessors) % 2 and all(type(each) is int and 0 <= each < 1 << 32 for each in predecessors)
+    )
     if not isinstance(event, Forward) or not fits:
         raise FrameBroken("marks of what is no event, or none that an event can have")
     header = replace(event.header, civ=civ)
-    marked = replace(event, header=header, walked=walked, was_marked=was_marked, passed=tuple(passed))
+    pairs = tuple(zip(predecessors[::2], predecessors[1::2], strict=True))
+    marked = replace(
+        event, header=header, walked=walked, was_marked=was_marked, passed=tuple(passed), predecessors=pairs
+    )
     return alone(marked, service, event.expires_in_ms)
 
 

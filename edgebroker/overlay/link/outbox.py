@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -461,6 +462,27 @@ class LinkOutbox:
         self._drop_bare(dropped, cause)
         self._ahead = 0
         return sum([entry.count for entry in dropped])
+
+    def take_marks(self, now: Instant) -> list[Forward]:
+        """Return the events in memory that are for other clusters than the peer's too; here they wait for its own only.
+
+        Events of QoS 2 that the peer may have are not among them: it may have handed them on.
+        """
+        marked = []
+        for service, queue in self.queues.items():
+            for entry in queue.in_memory():
+                event = entry.message
+                if type(event) is not Forward or not event.header.civ or not entry.number or entry.has_expired(now):
+                    continue
+                if event.qos == 2 and (entry.was_sent or entry.number <= queue.sent_before):
+                    continue
+                marked.append(replace(event, expires_in_ms=entry.expires_in_ms(now)))
+                entry.message = event = replace(event, header=replace(event.header, civ=0))
+                if self._storage is not None:
+                    at = None if entry.expires_at is None else entry.expires_at + self.clock
+                    record = entry_record(self.peer, service, entry.number, at, alone(event, service))
+                    entry.lsn = self._storage.append(record, waits=True)
+        return marked
 
     def _drop_bare(self, entries: list[QueuedMessage], cause: Cause) -> None:
         for entry in entries:

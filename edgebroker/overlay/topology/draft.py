@@ -29,6 +29,10 @@ class Uplink:
     """None: no limit."""
     covering_bytes: int = COVERING_BYTES
     """The bytes in which a site says what it wants of the topics of one advertisement."""
+    cost: int = 0
+    """What a byte costs, in any unit. An event for several sites leaves once, for a site with a lower cost, which hands
+    it on.
+    """
 
     def __str__(self) -> str:
         bounds = [(self.bytes_per_s, "bytes/s"), (self.bytes_per_day, "bytes a day")]
@@ -37,6 +41,7 @@ class Uplink:
             f"{self.batch_ms} ms",
             *(f"{bound:,} {unit}" for bound, unit in bounds if bound is not None),
             *([] if self.covering_bytes == COVERING_BYTES else [f"coverings of {self.covering_bytes:,} bytes"]),
+            *([] if self.cost == UPLINKS[self.kind].cost else [f"cost {self.cost}"]),
         ]
         return ", ".join(parts)
 
@@ -48,6 +53,7 @@ class Uplink:
             _least(self.bytes_per_s, other.bytes_per_s),
             _least(self.bytes_per_day, other.bytes_per_day),
             min(self.covering_bytes, other.covering_bytes),
+            max(self.cost, other.cost),
         )
 
 
@@ -61,7 +67,7 @@ UPLINKS: Final[Mapping[str, Uplink]] = {
     # 2 ms are little beside a latency of 20 to 100 ms, and at 1,000 messages a second they save half of the packets.
     "wan": Uplink("wan", batch_ms=2),
     # A packet costs 40 bytes of TCP/IP and 22 of TLS: six bytes for each of ten messages in a second.
-    "metered": Uplink("metered", batch_ms=1_000),
+    "metered": Uplink("metered", batch_ms=1_000, cost=1),
 }
 """Kind -> the defaults of a site's uplink, the least restricted first."""
 

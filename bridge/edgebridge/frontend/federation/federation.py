@@ -56,6 +56,7 @@ from edgebroker.federation.effects import (
     ReleaseEvent,
     ReportStatus,
     RequestAgain,
+    SendAround,
     SendMessage,
     StoreInterests,
 )
@@ -259,13 +260,17 @@ class FederationMember:
                     sends = self.peers.forwarder.reroute(message, clusters[0], now)
                 else:
                     sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
-                self.send_all(sends, now)
-                for send in sends:
-                    if (forward := event_of(send.message)) is not None:
-                        self.peer_copies.resume_copy(send.peer, forward, now)
+                self._send_again(sends, now)
                 cause = Cause.HANDED_OVER if sends else Cause.SESSION_ENDED
                 self.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
         self._journal.commit_transaction(now)
+
+    def _send_again(self, sends: Collection[SendMessage], now: Instant) -> None:
+        """Give *sends*, copies of events that waited for another peer, to their links."""
+        self.send_all(sends, now)
+        for send in sends:
+            if (forward := event_of(send.message)) is not None:
+                self.peer_copies.resume_copy(send.peer, forward, now)
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -607,10 +612,13 @@ class FederationMember:
                     numbers = tuple(number for pair in state.upto.items() for number in pair)
                     self.send_all(self.peers.request_again(peer, state.store, numbers), now)
                 case EmptyOutbox(peer, store, received):
-                    self._send_again(peer, store, received, now)
+                    self._empty_outbox(peer, store, received, now)
                 case EndLease(peer):
                     if self.links[peer].connection is None:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
+                case SendAround(peer):
+                    for forward in self.links[peer].outbox.take_marks(now):
+                        self._send_again(self.peers.forwarder.send_around(forward, now), now)
                 case LookUpRetained():
                     self.retained.query_received(effect, now)
                 case ReportStatus(request):
@@ -632,7 +640,7 @@ class FederationMember:
             self._account_event(event, now)
         return [] if mine is None else mine.peers
 
-    def _send_again(self, peer: str, store: bytes, received: tuple[int, ...], now: Instant) -> None:
+    def _empty_outbox(self, peer: str, store: bytes, received: tuple[int, ...], now: Instant) -> None:
         """Send what waits for *peer* on other paths; it is in the transaction of the message that asked for it."""
         if any(service not in set(TrafficClass) for service in received[::2]):
             return
@@ -642,10 +650,7 @@ class FederationMember:
         if entries:
             self.perform(self.peers.link_down(peer, now), now)
         for entry in entries:
-            for send in self.peers.send_again(peer, entry.message_at(now), now):
-                self.links[send.peer].send(send.message, send.service, now)
-                if (forward := event_of(send.message)) is not None:
-                    self.peer_copies.resume_copy(send.peer, forward, now)
+            self._send_again(self.peers.send_again(peer, entry.message_at(now), now), now)
 
     def _account_event(self, event: _FederationEvent, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
