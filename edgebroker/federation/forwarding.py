@@ -482,7 +482,7 @@ class Forwarder:
             forward,
             header=forward.header if civ == forward.header.civ else replace(forward.header, civ=civ),
             walked=forward.walked + 1 if is_near and civ else 0,
-            was_marked=forward.was_marked or is_detour,
+            was_marked=forward.was_marked or civ != 0,
             passed=(*forward.passed, self._number) if passes else (),
             predecessors=predecessors,
         )

@@ -67,9 +67,8 @@ class LinkRecordKind(IntEnum):
     """
     ENTRIES = 0x2D
     """[stored clock at which it expires or null, message, copies]: one event waits for several peers. Each copy is
-    [peer, class, number], or [peer, class, number, CIV, aLinks walked, was marked, gateways passed, predecessors] if its marks
-    differ
-    from those of the message.
+    [peer, class, number], or, if its marks differ from those of the message, [peer, class, number, CIV, aLinks walked,
+    was marked, gateways passed, predecessors (cluster, distance, cluster, distance ...)].
     """
 
 
@@ -120,9 +119,8 @@ def _with_marks(
     """Return the message *item* with these marks. Raises FrameBroken if it, or they, cannot be."""
     event, service = read_alone(item)
     fits = civ < 1 << 16 and walked < 1 << 8 and all(type(each) is int and 0 <= each < 1 << 16 for each in passed)
-    fits = (
-        fits and not len(predecessors) % 2 and all(type(each) is int and 0 <= each < 1 << 32 for each in predecessors)
-    )
+    are_numbers = all(type(each) is int and 0 <= each < 1 << 32 for each in predecessors)
+    fits = fits and are_numbers and not len(predecessors) % 2
     if not isinstance(event, Forward) or not fits:
         raise FrameBroken("marks of what is no event, or none that an event can have")
     header = replace(event.header, civ=civ)
@@ -410,7 +408,7 @@ def _is_fit(values: list[Any], shapes: tuple[tuple[type, ...], ...]) -> bool:
     return True
 
 
-_COPY_TYPES: Final = ((str, int, int), (str, int, int, int, int, bool, list))
+_COPY_TYPES: Final = ((str, int, int), (str, int, int, int, int, bool, list, list))
 _SHORTEST: Final = 3
 """The least bytes of a record: its kind, the head of an array, a value. A shorter array is detected by an exception, 1
 us.

@@ -162,6 +162,32 @@ def draw_strangers(places: FaultPlaces, length: Duration, chance: Random) -> lis
     return [kind.draw(places, length, chance) for kind in kinds if getattr(places, kind.PLACES)]
 
 
+THIN_THEME: Final = "thin uplinks"
+THIN_SHARE: Final = 0.05
+"""The share of storms in which a metered site sends one copy to a site that is not, which hands it on."""
+THIN_FAULTS: Final[tuple[type[Fault], ...]] = (RoadCut, Flicker, ProcessDeath, PowerCut, RoadDelay, HalfOpen)
+
+
+def is_thin(seed: int) -> bool:
+    """Return whether a site is metered in the storm of *seed*. It has a random source of its own, as `is_detour`."""
+    return Random(f"thin {seed}").random() < THIN_SHARE
+
+
+def thin_shape(chance: Random) -> FederationShape:
+    """Draw a shape of three sites or more, the first of which and perhaps others are metered, but not the last."""
+    shape = FederationShape.draw(chance)
+    while len(shape.sites) < 3:
+        shape = FederationShape.draw(chance)
+    others = [chance.choice(("metered", "wan")) for _ in shape.sites[2:]]
+    return replace(shape, uplinks=("metered", *others, "wan"))
+
+
+def draw_thin(places: FaultPlaces, length: Duration, chance: Random) -> list[Fault]:
+    """Draw up to three faults; half of these storms have none that ends a connection, so that order is promised."""
+    kinds: tuple[type[Fault], ...] = (RoadDelay, *LINE_FAULTS) if chance.random() < 0.5 else THIN_FAULTS
+    return [chance.choice(kinds).draw(places, length, chance) for _ in range(chance.randint(0, 3))]
+
+
 COMMON_KINDS: Final[tuple[type[Fault], ...]] = (
     RoadDelay,
     LimitedRate,
@@ -249,6 +275,11 @@ def draw(seed: int) -> StormScenario:
         shape = away_shape(chance)
         devices, places = _drawn(shape, chance)
         return _scenario(seed, AWAY_THEME, shape, devices, draw_away(places, chance), DETOUR_LENGTH)
+    if is_thin(seed):
+        shape = thin_shape(chance)
+        devices, places = _drawn(shape, chance)
+        faults = draw_thin(places, LENGTH[1], chance)
+        return _scenario(seed, THIN_THEME, shape, devices, faults, LENGTH[1])
     shape = FederationShape.draw(chance)
     devices, places = _drawn(shape, chance)
     length = chance.randint(*LENGTH)
