@@ -36,7 +36,7 @@ class FederationFastPath:
         plans: FanOutCache,
         runs: Qos0Batches,
         send: Callable[[Collection[str], Message, Instant], None],
-        pass_on: Callable[[Iterable[SendMessage], Instant], None],
+        pass_on: Callable[[Collection[SendMessage], Instant], None],
         accept: Callable[[Publication, Route, Instant], tuple[Copy, ...]],
         is_tight: Callable[[int], bool],
         peer_copies: PeerCopyLedger,

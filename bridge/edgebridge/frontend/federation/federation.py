@@ -570,13 +570,15 @@ class FederationMember:
         if shared is not None:
             shared.append()
 
-    def send_all(self, sends: Iterable[SendMessage], now: Instant) -> None:
+    def send_all(self, sends: Collection[SendMessage], now: Instant) -> None:
         """Give *sends* to their links."""
         self._now = now
-        shared = SharedEntry(self)
+        shared = SharedEntry(self) if len(sends) > 1 else None
         for send in sends:
-            self.links[send.peer].send(send.message, send.service, now, shared.following(send.message))
-        shared.append()
+            copy_of = None if shared is None else shared.following(send.message)
+            self.links[send.peer].send(send.message, send.service, now, copy_of)
+        if shared is not None:
+            shared.append()
 
     def perform(self, effects: Iterable[Effect], now: Instant, own: tuple[int, int] | None = None) -> list[str]:
         """Do what routing wants done. Returns the peers that get the event *own*, which is not in the books yet.
