@@ -67,6 +67,7 @@ def federation_lines(answer: dict[str, Any]) -> list[str]:
     lines = [f"{answer['federation']}: {len(gateways)} of {len(gateways) + len(unreached)} gateways answer", ""]
     lines += _table([ALL_HEADING, *((name, *_short_cells(row)) for name, row in rows)])
     lines += [f"{name} to {row['peer']}: {row['reason']}" for name, row in rows if not row["up"] and row["reason"]]
+    lines += [f"{one['name']}: {one['left_out']} more links, which are up" for one in gateways if one.get("left_out")]
     for one in unreached:
         reasons = [f"{name}: {reason}" if reason else name for name, reason in one["reasons"].items()]
         lines.append(f"{one['name']} is not reached" + (f" ({'; '.join(reasons)})" if reasons else ""))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,8 @@ from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.budget import OutboxFull
 from edgebroker.overlay.link.options import LinkOptions
 from edgebroker.overlay.link.outbox import OutboxBounds
-from edgebroker.runtime.peers.status import CLOCK_OFFSET_MAX, RECENT, LinkWatch
+from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
+from edgebroker.runtime.peers.status import CLOCK_OFFSET_MAX, RECENT, LinkWatch, decode_report, encode_report
 
 from ..support.link_pair import LinkPair
 
@@ -100,3 +104,59 @@ def test_a_clock_that_is_a_minute_off_is_told_once_and_counted(by: Duration, tex
     assert list(clock.put(-by)) == [("clock-agrees", "the clock of b agrees with this one again", "b")]
     clock.watch.peer_up("b")
     assert clock.watch.warnings(now) == []
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    """What a gateway with so many peers tells of its links; every hundredth is down."""
+    return [
+        {
+            "peer": f"gateway-{number:04}",
+            "up": number % 100 != 50,
+            "refused": False,
+            "reason": ""
+            if number % 100 != 50
+            else f"10.0.{number}: no answer, as {number * 7_919 % 10_007} times before",
+            "round_trip_ms": number * 7.77 % 31,
+            "offset_ms": number * 3.33 % 17,
+            "waiting": number * 7_919 % 1_000,
+            "waiting_bytes": number * 104_729 % 1_000_000,
+            "dropped": {},
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 3, 200, 1_000])
+def test_a_report_has_every_link_also_of_a_gateway_with_many(count: int) -> None:
+    encoded = encode_report(rows(count))
+    assert len(encoded) <= STATUS_REPORT_BYTES_MAX
+    assert decode_report(encoded) == {"links": rows(count)}
+    if count <= 200:
+        assert json.loads(encoded) == {"links": rows(count)}, "an older gateway can read it"
+
+
+def test_what_a_report_has_no_room_for_is_up_and_counted() -> None:
+    encoded = encode_report(rows(5_000))
+    assert len(encoded) <= STATUS_REPORT_BYTES_MAX
+    report = decode_report(encoded)
+    assert report["left_out"] > 0
+    assert len(report["links"]) + report["left_out"] == 5_000
+    assert sum(not row["up"] for row in report["links"]) == 50
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"links": 1}',
+        b'{"links": [',
+        zlib.compress(b"7"),
+        zlib.compress(bytes(1 << 23)),
+        zlib.compress(b"[" * 100_000),
+    ],
+)
+def test_what_is_no_report_or_too_large_is_refused(encoded: bytes) -> None:
+    with pytest.raises(ValueError, match="report|Expecting|header"):
+        decode_report(encoded)

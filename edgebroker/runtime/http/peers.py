@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,7 +11,7 @@ from edgebroker.overlay.routing import RoutingCase
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.peers.peers import PeerManager
-from edgebroker.runtime.peers.status import offset_ms, round_trip_ms
+from edgebroker.runtime.peers.status import decode_report, offset_ms, round_trip_ms
 
 
 def link_report(peer_manager: PeerManager) -> dict[str, Any]:
@@ -39,7 +38,7 @@ async def federation_report(peer_manager: PeerManager) -> dict[str, Any]:
     rows = {peer_manager.membership.name: peer_manager.summaries()}
     for name, report in reports.items():
         with suppress(ValueError):
-            rows[name] = json.loads(report)
+            rows[name] = decode_report(report)
     known = peer_manager.membership.topology.gateways
     return {
         **peer_manager.described(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +20,6 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkDown, LinkLeaseEnd, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
@@ -33,7 +31,7 @@ from edgebroker.runtime.peers.membership import (
     listen_addresses,
     prepare_change,
 )
-from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, link_summaries
+from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, encode_report, link_summaries
 from edgebroker.runtime.private_files import replace_private
 from edgebroker.runtime.reload import PreparedChange
 from edgebroker.runtime.settings import Settings
@@ -456,8 +454,7 @@ class PeerManager:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _answer_status(self, overlay: FederationMember, request: int) -> None:
-        report = json.dumps(self.summaries()).encode()
-        overlay.answer_status(request, report[:STATUS_REPORT_BYTES_MAX], clock())
+        overlay.answer_status(request, encode_report(self.summaries()["links"]), clock())
         self._reactor.schedule_flush()
 
     def summaries(self) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import zlib
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from typing import Any, Final
@@ -12,7 +14,7 @@ from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, In
 from edgebroker.limits import MIB
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.link import Link, LinkTable
-from edgebroker.overlay.messages import StatusReply
+from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX, StatusReply
 
 CLOCK_OFFSET_MAX: Final[Duration] = MINUTE
 """Message expiry and the order of retained messages go by the clocks of gateways: a minute off is no drift."""
@@ -127,6 +129,8 @@ def _span(duration: Duration) -> str:
 
 REASON_CHARS_MAX: Final = 200
 """Of the reason of a link that is down, in what other gateways are told."""
+REPORT_BYTES_MAX: Final = 2 * MIB
+"""Of an inflated report: 6,000 peers."""
 STATUS_S: Final = 3.0
 """For the answers to a query: several round trips of a satellite and a batch of a metered link."""
 
@@ -159,6 +163,41 @@ class StatusAnswers:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_complete.wait(), STATUS_S)
         return dict(self._replies)
+
+
+def encode_report(links: list[dict[str, Any]]) -> bytes:
+    """Returns the report for other gateways as JSON, which is compressed if it is too large for a message otherwise.
+
+    If that does not suffice (more than 1,500 peers), links that are up are left out, and counted as `left_out`.
+    """
+    kept = links
+    while True:
+        left_out = len(links) - len(kept)
+        encoded = json.dumps({"links": kept, **({"left_out": left_out} if left_out else {})}).encode()
+        if len(encoded) > STATUS_REPORT_BYTES_MAX:
+            encoded = zlib.compress(encoded, 6)
+        if len(encoded) <= STATUS_REPORT_BYTES_MAX:
+            return encoded
+        kept = sorted(kept, key=lambda row: bool(row["up"]))[: len(kept) * 7 // 8]
+
+
+def decode_report(encoded: bytes) -> dict[str, Any]:
+    """Returns a report as JSON values. Raises ValueError if it is none, or larger than REPORT_BYTES_MAX."""
+    if not encoded.startswith(b"{"):
+        inflate = zlib.decompressobj()
+        try:
+            encoded = inflate.decompress(encoded, REPORT_BYTES_MAX)
+        except zlib.error as error:
+            raise ValueError(f"a report cannot be read: {error}") from None
+        if not inflate.eof:
+            raise ValueError(f"a report is not complete, or has more than {REPORT_BYTES_MAX} bytes")
+    try:
+        report = json.loads(encoded)
+    except RecursionError:
+        raise ValueError("a report is nested too deeply") from None
+    if not isinstance(report, dict) or not isinstance(report.get("links"), list):
+        raise ValueError("a report has no list of links")
+    return report
 
 
 def link_summaries(links: LinkTable, refused: Set[str], trouble: Mapping[str, str]) -> list[dict[str, Any]]:
