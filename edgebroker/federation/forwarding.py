@@ -301,10 +301,6 @@ class Forwarder:
         header = replace(forward.header, civ=0)
         return self.receive(arrival, replace(forward, header=header, predecessors=(), walked=0), now)
 
-    def reroute_inside(self, forward: Forward, peer: str, now: Instant) -> list[SendMessage]:
-        """Return the copies that leave instead of one that waited for the neighbour *peer*."""
-        return self._route_all(forward, (peer,), forward.header.civ & self._others, now)
-
     def reroute(self, forward: Forward, cluster: int, now: Instant) -> list[SendMessage]:
         """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any more,
         or not connected: for its cluster, if that is still there, and for those with which it was marked.

@@ -255,14 +255,10 @@ class FederationRouter:
 
     def send_again(self, peer: str, message: Message, now: Instant) -> list[SendMessage]:
         """Return the copies that leave instead of *message*, an event that waited on the broken link to *peer*."""
-        cluster = self.gossip.link_state.cluster_of(self.gossip.link_state.number_of(peer))
         if isinstance(message, Relay):
             return self.gossip.relay.forward(message, TrafficClass.LIVE)
-        if not isinstance(message, Forward):
-            return []
-        if cluster == self.gateway.cluster:
-            return self.forwarder.reroute_inside(message, peer, now)
-        return self.forwarder.reroute(message, cluster, now)
+        cluster = self.gossip.link_state.cluster_of(self.gossip.link_state.number_of(peer))
+        return self.forwarder.reroute(message, cluster, now) if isinstance(message, Forward) else []
 
     # -- local clients -------------------------------------------------------------------------------------------------
 
@@ -501,7 +497,7 @@ class FederationRouter:
             case Relay():
                 return self._receive_relay(message, now)
             case SendAgain(store, received):
-                return [EmptyOutbox(peer, store, received)]
+                return [EmptyOutbox(peer, store, received)] if peer not in self.gateway.neighbours else []
             case _:
                 assert_never(message)
 

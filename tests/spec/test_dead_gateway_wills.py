@@ -22,7 +22,7 @@ from edgelab.simworld.participant import Participant
 from edgelab.simworld.simulation import Simulation
 
 AFTER_S = 20
-FOUND_DEAD = 30 * SECOND
+FOUND_DEAD = 40 * SECOND
 """Until others find that a gateway without power is silent."""
 TOPOLOGY = Topology.product(Scot(Factor.parse("a-b-c"), 2))
 SITE = ("a.0", "b.0", "c.0")
