@@ -80,6 +80,8 @@ class Cause(IntEnum):
     """Dropped: it waited for a peer gateway that was away for longer than its sessions last (`overlay.lease_s`)."""
     DISCARDED = 20
     """Dropped: it waited for a peer gateway, and an operator discarded it."""
+    PEER_REMOVED = 21
+    """Dropped: it waited for a peer gateway that was taken out of the topology, and was for that alone."""
 
 
 class MessageOrigin(IntEnum):

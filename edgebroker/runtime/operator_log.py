@@ -237,10 +237,14 @@ LEVELS: Final = {
 EXPECTED_REASONS: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
 """Reason codes of 0x80 and above that occur in normal operation."""
 USUAL_CAUSES: Final = frozenset(
-    {Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED, Cause.HANDED_OVER, Cause.SUPERSEDED}
+    {
+        *(Cause.OFFLINE, Cause.CONNECTION_LOST, Cause.SESSION_ENDED, Cause.HANDED_OVER, Cause.SUPERSEDED),
+        Cause.PEER_REMOVED,
+    }
 )
 """Copies that the standard discards with a client's connection or session, that another member of the shared group
-receives, or that a later message of the topic replaces, as the operator configured. All other drops are losses.
+receives, that a later message of the topic replaces, or that were for a removed gateway, as the operator configured.
+All other drops are losses.
 """
 QUEUE_CAUSES: Final = frozenset(
     {Cause.QUEUE_FULL, Cause.MEMORY_FULL, Cause.TOO_OLD, Cause.THINNED, Cause.DAMAGED, Cause.LEASE_ENDED}

@@ -64,6 +64,7 @@ NOT_HERE = {
         Cause.TOO_OLD,
         Cause.LEASE_ENDED,
         Cause.DISCARDED,
+        Cause.PEER_REMOVED,
     ),  # of peers and bridges, which have laws of their own
     Cause.DAMAGED,  # there is no disk
 }

@@ -6,6 +6,7 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration
+from edgebroker.log_schema import Cause
 from edgebroker.names import Address
 from edgebroker.overlay.topology.diff import difference
 from edgebroker.overlay.topology.draft import DraftGateway, Site, TopologyDraft
@@ -259,6 +260,9 @@ def test_a_site_is_taken_out_while_everybody_publishes(gone: int, is_stored: boo
     for reader in shrinking.readers.values():
         assert len(reader.received) == shrinking.sent, reader.name
     assert sum(gateway.waiting for gateway in shrinking.gateways) == 0, "nothing waits for who is gone"
+    dropped = [gateway.ledger.dropped for gateway in shrinking.gateways]
+    assert sum(each.get(Cause.PEER_REMOVED, 0) for each in dropped) > 0, "what was for the site alone"
+    assert not any(Cause.SESSION_ENDED in each for each in dropped), "no session ended"
 
 
 @pytest.mark.parametrize("is_logged", [False, True])

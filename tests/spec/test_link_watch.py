@@ -158,5 +158,5 @@ def test_what_a_report_has_no_room_for_is_up_and_counted() -> None:
     ],
 )
 def test_what_is_no_report_or_too_large_is_refused(encoded: bytes) -> None:
-    with pytest.raises(ValueError, match="report|Expecting|header"):
+    with pytest.raises(ValueError, match=r"report|Expecting|header"):
         decode_report(encoded)

@@ -32,6 +32,7 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.DAMAGED: "it waited in a part of its reader's queue that is on the disk, and that file could not be read",
     Cause.LEASE_ENDED: "it waited for a gateway that was away for longer than sessions last",
     Cause.DISCARDED: "it waited for a gateway, and an operator discarded it",
+    Cause.PEER_REMOVED: "it waited for a gateway that was taken out of the topology",
 }
 
 

@@ -249,7 +249,7 @@ class FederationMember:
         behind = [peer for peer in gateway.neighbours if peer not in before.neighbours]
         clusters = [cluster for cluster, region in before.across.items() if link.peer in region.values()]
         self._journal.begin_transaction()
-        self.pager.drop_pages(link, Cause.SESSION_ENDED)
+        self.pager.drop_pages(link, Cause.PEER_REMOVED)
         for queue in outbox.queues.values():
             for message in [entry.message for entry in queue.in_memory()]:
                 if isinstance(message, Relay):  # it only passed through
@@ -261,7 +261,7 @@ class FederationMember:
                 else:
                     sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
                 self._send_again(sends, now)
-                cause = Cause.HANDED_OVER if sends else Cause.SESSION_ENDED
+                cause = Cause.HANDED_OVER if sends else Cause.PEER_REMOVED
                 self.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
         self._journal.commit_transaction(now)
 
