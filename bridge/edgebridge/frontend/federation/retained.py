@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, Protocol
 from weakref import WeakSet
 
@@ -32,6 +33,10 @@ from edgebroker.topics import TopicFilter, is_reserved
 
 REPLIES_AT_ONCE: Final = 100
 """Places in the store looked at for one question in one go: 1 ms."""
+SURVEY_PLACES_MAX: Final = 5_000
+"""Places in the store that are searched for copies before a question of ours is asked: 250 ms. Copies behind them are
+answered as if they were not known.
+"""
 REPLY_INTERVAL: Final = 5 * MILLISECOND
 QUERIES_MAX: Final = 1_000
 """Questions that wait here for their answers; more are not answered."""
@@ -92,7 +97,7 @@ class _CopySurvey:
     def __init__(self, number: int, topic_filter: TopicFilter, store: RetainedStore) -> None:
         self.number = number
         self.topic_filter = topic_filter
-        self.matches = store.walk(topic_filter)
+        self.matches = islice(store.walk(topic_filter), SURVEY_PLACES_MAX)
 
 
 class UnmodifiedMessages:
