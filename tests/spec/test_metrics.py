@@ -270,6 +270,7 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkey
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
         assert page["edgebroker_bridge_up"].value(bridge="up") == 0
+        assert page["edgebroker_bridge_active"].value(bridge="up") == 0
         assert page["edgebroker_bridge_messages"].value("_total", bridge="up", direction="in") == 0
         dropped = page["edgebroker_bridge_dropped"]
         assert dropped.value("_total", bridge="up", direction="out", cause="too_old") == 3, "out of its queue"
@@ -286,7 +287,7 @@ def with_peers_and_bridges(story: Callable[[Gateway], Awaitable[None]], folder: 
     with_gateway(story, log_dir=folder / "log", data=folder / "data", topology=topology, name="gw-here")
 
 
-BRIDGE = '[[bridge]]\nname = "up"\naddresses = ["127.0.0.1:1"]\ntopic = ["a"]\npaused = true\n'
+BRIDGE = '[[bridge]]\nname = "up"\naddresses = ["127.0.0.1:1"]\ntopic = ["a"]\npaused = true\npair = "up"\n'
 
 
 def names_in(root: Path) -> dict[str, set[str]]:

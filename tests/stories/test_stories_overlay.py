@@ -373,7 +373,7 @@ def test_numbers_of_publishers_do_not_come_again_after_a_power_cut() -> None:
         assert before.allocated >= given
         for _ in range(10):
             before.allocated += 4 * IDS_RESERVED  # more than the clock would allow for
-            sites.play("wait 1s")
+            sites.play("wait 30s")  # an idle link is pinged within that: the gateway has a turn
         given = before.allocated
         gateway.crash()
         sites.gateways.wait_for_links()

@@ -77,7 +77,7 @@ class SiteAway:
     def go_away(self) -> None:
         for gateway in self.away:
             gateway.power_off()
-        self.wait(20 * SECOND)
+        self.wait(40 * SECOND)
 
     def come_back(self) -> None:
         for gateway in self.away:
