@@ -130,7 +130,7 @@ class RequestAgain:
 class EmptyOutbox:
     """*peer* asks for what waits on the link to it, which is broken at its end, on other paths. End the connection,
     handle the acknowledgement of *received*, take all events out of the outbox, and send what
-    `FederationRouter.send_again` returns for them.
+    `Forwarder.send_again` returns for them.
     """
 
     peer: str

@@ -301,6 +301,12 @@ class Forwarder:
         header = replace(forward.header, civ=0)
         return self.receive(arrival, replace(forward, header=header, predecessors=(), walked=0), now)
 
+    def send_again(self, message: Message, cluster: int, now: Instant) -> list[SendMessage]:
+        """As `reroute`, for any message; none is sent for those that are no events."""
+        if isinstance(message, Relay):  # it only passed through
+            return self._relay.forward(message, TrafficClass.LIVE)
+        return self.reroute(message, cluster, now) if isinstance(message, Forward) else []
+
     def reroute(self, forward: Forward, cluster: int, now: Instant) -> list[SendMessage]:
         """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any more,
         or not connected: for its cluster, if that is still there, and for those with which it was marked.

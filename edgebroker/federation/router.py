@@ -253,13 +253,6 @@ class FederationRouter:
         """Ask *peer* for what waits on the broken link between the two. For the arguments see `SendAgain`."""
         return self.gossip.relay.relay(peer, SendAgain(store, received), TrafficClass.CONTROL)
 
-    def send_again(self, peer: str, message: Message, now: Instant) -> list[SendMessage]:
-        """Return the copies that leave instead of *message*, an event that waited on the broken link to *peer*."""
-        if isinstance(message, Relay):
-            return self.gossip.relay.forward(message, TrafficClass.LIVE)
-        cluster = self.gossip.link_state.cluster_of(self.gossip.link_state.number_of(peer))
-        return self.forwarder.reroute(message, cluster, now) if isinstance(message, Forward) else []
-
     # -- local clients -------------------------------------------------------------------------------------------------
 
     def subscribed(

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from edgebridge.wire.dialect import V5
 from edgebroker.federation.effects import DeliverEvent, HoldEvent
 from edgebroker.federation.options import FederationOptions
 from edgebroker.header import EventHeader, hosted
@@ -16,8 +17,15 @@ from edgebroker.overlay.congestion import QueueSample
 from edgebroker.overlay.link.codec.messages import alone, read_alone
 from edgebroker.overlay.messages import Forward, Relay
 from edgebroker.overlay.reorder_buffer import BROKEN_WAIT_MAX, WAIT_MAX, HeldEvent, ReorderBuffer
+from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.sent_events import KEPT, SentEvents
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
 
 from ..support.routers import came, federation
 
@@ -254,3 +262,34 @@ def test_order_is_kept_when_a_link_inside_a_site_is_back_and_its_way_around_is_s
     made.settle()
     made.advance(MILLISECOND)
     assert [each.forward.payload for each in made.local_deliveries if each.gateway == "b.0"] == [b"1", b"2"]
+
+
+# -- what waits on a broken link --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_on_a_link_that_broke_goes_around_it_in_its_place(qos: int, seed: int) -> None:
+    simulation = Simulation(seed)
+    topology = Topology.product(Scot(Factor.parse("a"), 3))
+    gateways = SimulatedGateways(simulation, topology, is_stored=True)
+    gateways.wait_for_links()
+    publisher = Participant("publisher", gateways["a.0"], V5, True, 20, FAIR)
+    reader = Participant("reader", gateways["a.1"], V5, True, 20, FAIR)
+    for one in (publisher, reader):
+        one.connect()
+    simulation.run_until(simulation.now + SECOND)
+    reader.subscribe("t", 2)
+    simulation.run_until(simulation.now + 40 * SECOND)  # nobody takes it for a restart any more
+    road = gateways.road("a.0", "a.1")
+    for number in range(300):
+        if number == 100:
+            road.is_silent = True
+        if number == 130:
+            road.cut()
+        publisher.publish("t", b"%d" % number, qos)
+        simulation.run_until(simulation.now + 4 * MILLISECOND)
+    simulation.run_until(simulation.now + 3 * SECOND)
+    assert [int(heard.payload) for heard in reader.received] == list(range(300)), "while the link is still down"
+    road.mend()
+    simulation.run_until(simulation.now + 60 * SECOND)
+    assert len(reader.received) == 300, "nothing comes again when it is back"

@@ -123,7 +123,7 @@ def test_restarts_of_either_end_lose_nothing(seed: int) -> None:
     assert len(first) == 200
     for name in ("b.1", "a.0"):
         sites.gateways[name].crash()
-        sites.gateways.wait_for_links(10 * SECOND)
+        sites.gateways.wait_for_links(40 * SECOND)
         sites.publisher = sites.joined(f"publisher-{name}", "a.0")
         sites.publish({"kept/1": name.encode()})
         first["kept/1"] = name.encode()

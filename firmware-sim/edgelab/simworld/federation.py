@@ -221,7 +221,8 @@ class Federation:
                     self.perform(gateway, self.peers[gateway].request_again(peer, b"", ()))
                 case EmptyOutbox(peer):
                     for message in self.outboxes.pop((gateway, peer), []):
-                        self.perform(gateway, self.peers[gateway].send_again(peer, message, self.now))
+                        cluster = self.topology.gateway(peer).cluster
+                        self.perform(gateway, self.peers[gateway].forwarder.send_again(message, cluster, self.now))
                 case AttachHeader():
                     pass
 

@@ -129,16 +129,14 @@ class FederationMember:
         peer_copies: PeerCopyLedger | None = None,
         host: FrontendHost = NO_HOST,
     ) -> None:
-        """*stored*: what an earlier run left; *departures* go on, if there are any. Raises TopologyInvalid."""
-        stored = StoredLinks() if stored is None else stored
+        """*stored*: what an earlier run left. Raises TopologyInvalid."""
+        stored = stored or StoredLinks()
         self.topology = topology
         self.name = name
-        self.link_events: list[
-            LinkUp | LinkDown | LinkRefusal | LinkLeaseEnd
-        ] = []  # an operator may want to know; whoever tells it empties the list
-        self.streams: list[
-            LinkConnection
-        ] = []  # every connection with a peer, or with somebody who may turn out to be one
+        self.link_events: list[LinkUp | LinkDown | LinkRefusal | LinkLeaseEnd] = []
+        """What an operator may want to know; whoever tells it empties the list."""
+        self.streams: list[LinkConnection] = []
+        """Every connection with a peer, or with somebody who may turn out to be one."""
         self.status_requests: deque[int] = deque(maxlen=STATUS_REQUESTS_MAX)
         """Queries of operators at other gateways, which `answer_status` answers; whoever does empties it."""
         self.status_replies: deque[StatusReply] = deque(maxlen=STATUS_REPLIES_MAX)
@@ -652,7 +650,8 @@ class FederationMember:
         if entries:
             self.perform(self.peers.link_down(peer, now), now)
         for entry in entries:
-            self._send_again(self.peers.send_again(peer, entry.message_at(now), now), now)
+            cluster = self.topology.gateway(peer).cluster
+            self._send_again(self.peers.forwarder.send_again(entry.message_at(now), cluster, now), now)
 
     def _account_event(self, event: _FederationEvent, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
