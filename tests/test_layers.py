@@ -25,6 +25,7 @@ FLOORS = {
     "edgebroker.filters": 1,
     "edgebroker.matching": 1,
     "edgebroker.overlay": 1,
+    "edgebroker.relocation": 1,
     "edgebridge.wire": 1,
     "edgebroker.storage": 2,
     "edgebridge.session": 2,
