@@ -1,7 +1,7 @@
 """`edgebroker experiment`: repeats published experiments and compares the results with the published ones.
 
 Every experiment is a subcommand in a module of its own, imported when a user calls it. Networks and workloads are our
-own; figures are compared with those of the sources [LM] and [SCOT].
+own; figures are compared with those of the sources [LM], [SCOT] and [GRAPE].
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from importlib import import_module
 import click
 
 # subcommand -> module in this folder, whose click command is `command`
-EXPERIMENTS = {"idr": "idr", "link-matching": "link_matching", "network-loading": "network_loading", "scot": "scot"}
+EXPERIMENTS = {
+    "grape": "grape",
+    "idr": "idr",
+    "link-matching": "link_matching",
+    "network-loading": "network_loading",
+    "scot": "scot",
+}
 
 
 class Experiments(click.Group):

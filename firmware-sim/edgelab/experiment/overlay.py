@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from edgebroker.federation.effects import Effect, SendMessage
 from edgebroker.federation.options import FederationOptions
@@ -97,7 +97,7 @@ class TimedFederation(Federation):
         """machines: the machine of each broker; None: each has its own."""
         self.costs = costs
         self.simulation = simulation
-        self.messages: dict[type[Message], int] = {}
+        self.messages: dict[type, int] = {}
         """Number of messages of each kind."""
         self._machines = machines or {gateway.name: gateway.name for gateway in topology.gateways}
         self._free_at: dict[Hashable, Instant] = {}  # by machine
@@ -141,6 +141,20 @@ class TimedFederation(Federation):
     def message_arrived(self, message: Message) -> None:
         """Called for each message that has arrived."""
 
+    def link_delay(self, sender: str, peer: str) -> Duration:
+        """Return the time on the way from *sender* to *peer*."""
+        return self.costs.delay
+
+    def receive_cost(self, message: object) -> Duration:
+        """Return the time of a machine to receive *message*."""
+        return self.costs.receive
+
+    def message_taken(self, broker: str, message: object, waited: Duration) -> None:
+        """Called when a message has come to *broker*; *waited*: how long it will wait until it is its turn."""
+
+    def copy_sent(self, broker: str, peer: str, message: object, waited: Duration) -> None:
+        """Called when *broker* has made a copy; *waited*: how long it takes until it has left."""
+
     def perform(self, gateway: str, effects: Iterable[Effect]) -> None:
         """Execute the effects of *gateway*, one copy after the other."""
         if not self._is_running:
@@ -150,32 +164,38 @@ class TimedFederation(Federation):
         others: list[Effect] = []
         for effect in effects:
             if isinstance(effect, SendMessage):
-                self._queue(gateway, effect)
+                self.transmit(gateway, effect.peer, effect.message)
             else:
                 others.append(effect)
         super().perform(gateway, others)
 
-    def _queue(self, gateway: str, send: SendMessage) -> None:
-        kind = type(send.message)
+    def transmit(self, sender: str, peer: str, message: Any) -> None:
+        """Send a message, after the work that waits at *sender*."""
+        kind = type(message)
         self.messages[kind] = self.messages.get(kind, 0) + 1
-        sent_at = self._time_after_work(gateway, self.costs.copy)
-        link = self._links[gateway][send.peer]
-        self._busy.setdefault(gateway, {})[send.peer] = link
+        sent_at = self.work_done_at(sender, self.costs.copy)
+        self.copy_sent(sender, peer, message, sent_at - self.simulation.now)
+        link = self._links[sender][peer]
+        self._busy.setdefault(sender, {})[peer] = link
         link.entered += 1
         link.carried += 1
         link.leaves.append(sent_at)
-        self.simulation.at(sent_at + self.costs.delay, partial(self._arrive, gateway, send))
+        self.simulation.at(sent_at + self.link_delay(sender, peer), partial(self._arrive, sender, peer, message))
 
-    def _time_after_work(self, gateway: str, cost: Duration) -> Instant:
-        """Return the time at which work that arrives now is done."""
-        machine = self._machines[gateway]
+    def work_done_at(self, broker: str, cost: Duration) -> Instant:
+        """Return when the broker's machine has done work that arrives now; it is busy until then."""
+        machine = self._machines[broker]
         done = self._free_at[machine] = max(self.simulation.now, self._free_at.get(machine, 0)) + cost
         return done
 
-    def _arrive(self, sender: str, send: SendMessage) -> None:
-        self.simulation.at(self._time_after_work(send.peer, self.costs.receive), partial(self._receive, sender, send))
+    def _arrive(self, sender: str, peer: str, message: Any) -> None:
+        cost = self.receive_cost(message)
+        done = self.work_done_at(peer, cost)
+        self.message_taken(peer, message, done - cost - self.simulation.now)
+        self.simulation.at(done, partial(self.receive, sender, peer, message))
 
-    def _receive(self, sender: str, send: SendMessage) -> None:
-        self.message_arrived(send.message)
+    def receive(self, sender: str, peer: str, message: Any) -> None:
+        """Let *peer* handle a message of *sender*."""
+        self.message_arrived(message)
         now = self.simulation.now
-        self.perform(send.peer, self.peers[send.peer].received(sender, send.message, now))
+        self.perform(peer, self.peers[peer].received(sender, message, now))
