@@ -203,7 +203,7 @@ class FederationRouter:
             if arrival is None:
                 effects += [*self.forwarder.publish(forward, None, now), ReleaseEvent(forward.header.eid)]
             else:
-                effects += self._release_held([HeldEvent(forward, arrival)], now)
+                effects += self._release_held([HeldEvent(forward, arrival, now)], now)
         return effects
 
     def release_held(self, now: Instant) -> list[Effect]:
@@ -597,7 +597,7 @@ class FederationRouter:
         is_inside = link_state.cluster_of(link_state.number_of(peer)) == self.gateway.cluster
         if not is_inside and mate != self.gateway.name and mate is not None and link_state.is_reachable(mate):
             return [*self.forwarder.hand_over(forward, mate, now)]
-        held = HeldEvent(forward, peer if is_inside and mate != self.gateway.name else "")
+        held = HeldEvent(forward, peer if is_inside and mate != self.gateway.name else "", now)
         publisher, sequence = forward.header.eid
         beyond: list[Effect] = [*self.forwarder.beyond(forward, now)]
         is_elsewhere = not is_inside and mate != self.gateway.name  # the mate, perhaps dead, alone knows what was there
@@ -608,7 +608,7 @@ class FederationRouter:
             return beyond
         released = self.reorder_buffer.add(held, sequence - distance, now + self._wait_max(forward, now))
         self._set_timers(now)
-        holds = [HoldEvent(*held)] if forward.qos else []
+        holds = [HoldEvent(forward, held.arrival)] if forward.qos else []
         return [*beyond, *holds, *self._release_held(released, now), *self._ask_again(self._host_of(forward))]
 
     def _wait_max(self, forward: Forward, now: Instant) -> Duration:
@@ -628,7 +628,8 @@ class FederationRouter:
     def _release_held(self, held: Iterable[HeldEvent], now: Instant, was_held: bool = True) -> list[Effect]:
         """Deliver and forward events in their turn, and those that waited for them."""
         effects: list[Effect] = []
-        for forward, arrival in held:
+        for early, arrival, since in held:
+            forward = aged(early, since, now)
             is_local, sends = self.forwarder.enter(forward, arrival, now)
             if is_local:
                 effects += [*sends, DeliverEvent(forward, not arrival, was_held and forward.qos > 0)]

@@ -21,10 +21,13 @@ BROKEN_WAIT_MAX: Final[Duration] = SECOND
 
 
 class HeldEvent(NamedTuple):
-    """An event that waits, or waited. `arrival`: the neighbour from which it came, empty if from another cluster."""
+    """An event that waits, or waited. `arrival`: the neighbour from which it came, empty if from another cluster.
+    `since`: when it came.
+    """
 
     forward: Forward
     arrival: str
+    since: Instant
 
 
 class ReorderBuffer:
@@ -109,7 +112,7 @@ class ReorderBuffer:
         sequence, is_bare = last.forward.header.sequence, last.forward.qos == 0
         earlier = [
             (each.header.sequence, before)
-            for before, (each, _) in waiting.items()
+            for before, (each, *_) in waiting.items()
             if each.header.sequence <= sequence and (each.qos == 0) == is_bare
         ]
         released = [self._remove(publisher, before) for _, before in sorted(earlier)]

@@ -14,6 +14,7 @@ from edgebroker.federation.link_pager import LinkPager
 from edgebroker.instants import Instant
 from edgebroker.overlay.link import outbox as outbox_module
 from edgebroker.overlay.link.class_queue import ClassQueue, LinkPage, QueuedMessage
+from edgebroker.overlay.link.journal_entries import RepeatedEntries
 from edgebroker.overlay.link.journal_records import LinkRecordKind, spent_record, unpaged_record
 from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.storage.journal import page_files as page_files_module
@@ -25,8 +26,8 @@ from .link.trial import Broken, Trial
 TRIALS = int(os.environ.get("EDGEBROKER_LINK_PAGE_TRIALS", "24"))
 SHARDS = 4
 STEPS = 80
-MISTAKE_TRIALS = 160
-NOTED = {"removes_a_page_before_its_messages_are_on_disk": 120}
+MISTAKE_TRIALS = 260
+NOTED = {"removes_a_page_before_its_messages_are_on_disk": 253}
 """Mistakes that show late: in the trial with this number. It comes first, the others after it."""
 PAGE_MESSAGES = (1, 2, 4)
 
@@ -72,8 +73,8 @@ def does_not_name_the_page(patch: pytest.MonkeyPatch) -> None:
 def leaves_pages_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     records = LinkOutbox.records
 
-    def without_pages(self: LinkOutbox) -> Iterable[bytes]:
-        return [record for record in records(self) if record[0] != LinkRecordKind.PAGED]
+    def without_pages(self: LinkOutbox, repeated: RepeatedEntries) -> Iterable[bytes]:
+        return [record for record in records(self, repeated) if record[0] != LinkRecordKind.PAGED]
 
     patch.setattr(LinkOutbox, "records", without_pages)
 

@@ -34,7 +34,7 @@ CONGESTED = QueueSample(0, 0, 50)
 
 
 def event(sequence: int, publisher: int = 1, qos: int = 1, payload: bytes = b"") -> HeldEvent:
-    return HeldEvent(Forward(EventHeader(publisher, sequence, 1, 0), "t", payload, qos, False, "c"), "")
+    return HeldEvent(Forward(EventHeader(publisher, sequence, 1, 0), "t", payload, qos, False, "c"), "", 0)
 
 
 def sequences(found: list[HeldEvent]) -> list[int]:
@@ -207,6 +207,18 @@ def test_an_event_whose_predecessor_never_comes_waits_for_so_long_and_no_longer(
     assert came(made) == []
     made.advance(1)
     assert came(made) == ["a.1"]
+
+
+def test_what_expires_while_it_waits_is_not_of_use_any_more() -> None:
+    made = federation("a", 2, DYNAMIC)
+    made.subscribe("a.1", 1, "t/#")
+    made.publish("a.0", "P", "t/x")
+    made.settle()
+    forward = replace(made.local_deliveries[0].forward, expires_in_ms=4_000)
+    late = replace(forward, header=replace(forward.header, sequence=9), predecessors=((1, 1),))
+    made.perform("a.1", made.peers["a.1"].received("a.0", late, made.now))
+    made.advance(WAIT_MAX)
+    assert [each.forward.expires_in_ms for each in made.local_deliveries[1:]] == [0]
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -66,7 +66,7 @@ def command(
     pure: bool,
     as_json: bool,
 ) -> None:
-    """Measure how long an event waits while subscriptions come and go.
+    """Measure how long events wait while subscriptions change.
 
     Installs filters that ask for ranges of sensor readings, then lets changes and events arrive at random times and
     serves them in order. Time is simulated where nothing happens, and measured where something does. At the end one

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.log_schema import DIGEST, Fate, MessageOrigin
 from edgebroker.overlay.link.connection import HELLO_TIMEOUT
+from edgebroker.overlay.reorder_buffer import WAIT_MAX
 from edgebroker.storage.deliverylog.reader import LogFile, read_segment
 from edgelab.simworld.checkers import all_published, disordered, doubled, unaccounted, unbalanced, unwanted, wants
 from edgelab.simworld.participant import Participant, PublishedMessage
@@ -312,7 +313,8 @@ class PromiseChecker:
     def _blocked_deliveries(self) -> Iterator[Broken]:
         """P9: while so few roads and gateways are down that all others are connected, messages arrive in time.
 
-        Only messages published FOUND after the last failure count, when all gateways know it.
+        Only messages published FOUND after the last failure count, when all gateways know it, and WAIT_MAX after
+        anything that holds messages up without a way around.
         """
         tolerated = self._world.gateways.topology.tolerated_connections
         bound = self._bound + (METERED_DETOUR if "metered" in self._world.shape.uplinks else 0)
@@ -328,6 +330,9 @@ class PromiseChecker:
                     disturbance.kind in REROUTED and disturbance.begin < published.at - FOUND
                     for disturbance in disturbances
                 )
+                earlier = self._disturbances_between(published.at - WAIT_MAX, published.at, set(), is_told=False)
+                if any(disturbance.kind not in REROUTED for disturbance in earlier):
+                    continue  # it may have waited for its predecessor, which a slow road held up
                 if is_known and len(down) <= tolerated and not down & {reader.home.name, publisher.home.name}:
                     late = (at - published.at) / SECOND
                     yield "P9", f"{reader.name} heard {published} after {late:.1f} s, while {sorted(down)} were down"
