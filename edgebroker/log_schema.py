@@ -60,7 +60,9 @@ class Cause(IntEnum):
     REFUSED = 10
     """Dropped: the subscriber refused it (PUBACK or PUBREC with an error reason code)."""
     HANDED_OVER = 11
-    """Dropped: it waited for a member of a shared subscription that left, and another member gets a copy instead."""
+    """Dropped: it waited for a member of a shared subscription that left, and another member gets a copy instead; or on
+    a link that broke, and a copy takes another path.
+    """
     NOT_ALLOWED = 12
     """Filtered: every client that subscribed is forbidden to read the topic. Dropped: its subscriber lost that right.
     """

@@ -150,7 +150,11 @@ class LogAudit:
 
 
 def _given_up(run: LoggedRun) -> Iterator[str]:
-    ends = Counter((recipient, fate, cause) for _, recipient, fate, cause in run.copies if fate is not Fate.DELIVERED)
+    ends = Counter(
+        (recipient, fate, cause)
+        for _, recipient, fate, cause in run.copies
+        if fate is not Fate.DELIVERED and cause is not Cause.HANDED_OVER  # another copy took its place
+    )
     for (recipient, fate, cause), count in sorted(ends.items()):
         cause_text = f" ({cause.name.lower()})" if cause else ""
         yield f"{run.gateway}: {count:,} copies with QoS 1 or 2 for {recipient} were {fate.name.lower()}{cause_text}"
