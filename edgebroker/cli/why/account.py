@@ -22,7 +22,7 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.PACKET_TOO_LARGE: "it is larger than the packets that its reader takes",
     Cause.OWN_MESSAGE: 'only its own publisher asked for it, with "no local"',
     Cause.REFUSED: "its reader answered with an error",
-    Cause.HANDED_OVER: "who it waited for went away, a member of its group or a gateway whose link broke: another copy took its place",
+    Cause.HANDED_OVER: "who it waited for left the group, or the link there broke: another copy took its place",
     Cause.NOT_ALLOWED: "who asked for it may not read it",
     Cause.SUPERSEDED: "a later message of its topic came while it waited, and only the last one is to wait",
     Cause.MEMORY_FULL: "all clients together held too much, and this queue was the largest",
