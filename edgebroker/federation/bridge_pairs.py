@@ -24,11 +24,9 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.federation.dead_peer_relay import FIRST_CONTACT_TIMEOUT
 from edgebroker.federation.effects import SendMessage
-from edgebroker.federation.forwarding import Forwarder
-from edgebroker.header import EventHeader
+from edgebroker.federation.retained_claims import GatewayPublisher
 from edgebroker.instants import NEVER, SECOND, Duration, Instant
 from edgebroker.overlay.link.codec.messages import LINK_CBOR
-from edgebroker.overlay.messages import Forward
 from edgebroker.topics import TopicFilter
 
 PAIRS_TOPIC: Final = "$SYS/federation/bridges"
@@ -178,22 +176,16 @@ class BridgePairs:
 
     def __init__(
         self,
-        forwarder: Forwarder,
-        reserve_number: Callable[[], int],
-        first: int,
-        gateway: tuple[int, int],
+        publisher: GatewayPublisher,
+        gateway: int,
         is_reachable: Callable[[int], bool],
         has_met_all: Callable[[], bool],
     ) -> None:
-        """reserve_number: gives the number of a publisher, whose events have sequences behind *first*. gateway: the
-        number and the cluster of this one. is_reachable: tells it of the gateway with a number. has_met_all: whether
+        """gateway: the number of this one. is_reachable: tells it of the gateway with a number. has_met_all: whether
         all links of this one are up.
         """
-        self._forwarder = forwarder
-        self._reserve_number = reserve_number
-        self._sequence = first
-        self._publisher = 0  # numbered with the first event
-        self._gateway, self._cluster = gateway
+        self._publisher = publisher
+        self._gateway = gateway
         self._is_reachable = is_reachable
         self._has_met_all = has_met_all
         self._meeting_until: Instant | None = None  # so long after the start links may take to come up
@@ -266,8 +258,4 @@ class BridgePairs:
             self._changed.append(pair.name)
 
     def _tell(self, statement: PairStatement, now_ms: int, now: Instant) -> list[SendMessage]:
-        if not self._publisher:
-            self._publisher = self._reserve_number()
-        self._sequence += 1
-        header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        return self._forwarder.publish(Forward(header, PAIRS_TOPIC, statement.encode(), 1, False, ""), None, now)
+        return self._publisher.publish(PAIRS_TOPIC, statement.encode(), now_ms, now, is_for_all=True)

@@ -376,26 +376,28 @@ class Forwarder:
         """Send a relay with *forward* to a gateway of this cluster, in its place among the publisher's events."""
         if is_alone or not self._sorts:
             return self._relayed(forward, destination, is_alone)
-        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
-        number = self._link_state.number_of(destination)
         self._relayed_at[destination] = now
+        predecessor = self._predecessor_inside(forward, destination, now)
+        sends = self._relayed(forward, destination)
+        return [replace(each, message=_following(each.message, (predecessor,))) for each in sends]
+
+    def _predecessor_inside(self, forward: Forward, gateway: str, now: Instant) -> tuple[int, int]:
+        """Return the predecessor of *forward* for a gateway of this cluster, which gets it now."""
+        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
+        number = self._link_state.number_of(gateway)
         distance = self._relayed_events.distance(publisher, sequence, number, is_reliable)
         self._relayed_events.add(publisher, sequence, 1 << number, is_reliable, now)
-        sends = self._relayed(forward, destination)
-        return [replace(each, message=_following(each.message, ((self._cluster, distance),))) for each in sends]
+        return self._cluster, distance
 
     def _after_relays(self, forward: Forward, sends: list[SendMessage], now: Instant) -> list[SendMessage]:
         """Return *sends*, with the predecessor of *forward* where a neighbour got relays a short time ago."""
         if not self._relayed_at:
             return sends
-        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
-        for at, (peer, message) in enumerate([(send.peer, send.message) for send in sends]):
-            if peer in self._relayed_at and isinstance(message, Forward) and not message.passed:
-                number = self._link_state.number_of(peer)
-                distance = self._relayed_events.distance(publisher, sequence, number, is_reliable)
-                self._relayed_events.add(publisher, sequence, 1 << number, is_reliable, now)
-                predecessors = (*message.predecessors, (self._cluster, distance))
-                sends[at] = replace(sends[at], message=replace(message, predecessors=predecessors))
+        for at, send in enumerate(sends):
+            message = send.message
+            if send.peer in self._relayed_at and isinstance(message, Forward) and not message.passed:
+                predecessors = (*message.predecessors, self._predecessor_inside(forward, send.peer, now))
+                sends[at] = replace(send, message=replace(message, predecessors=predecessors))
         return sends
 
     def _unreachable(self, pending: int) -> int:

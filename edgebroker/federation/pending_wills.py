@@ -21,7 +21,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from edgebroker.federation.effects import Effect, PublishWills, SendMessage
-from edgebroker.federation.retained_claims import WILLS_TOPIC, SitePublisher
+from edgebroker.federation.retained_claims import WILLS_TOPIC, GatewayPublisher
 from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
 from edgebroker.limits import KEPT_WILLS_BYTES_MAX
 from edgebroker.overlay.link_state import LinkStateTable
@@ -85,7 +85,7 @@ class WillKeeper:
         topology: Topology,
         gateway: TopologyGateway,
         link_state: LinkStateTable,
-        publisher: SitePublisher,
+        publisher: GatewayPublisher,
         after: Duration,
     ) -> None:
         """after: how long a gateway must be unreachable; 0: no wills are published."""

@@ -35,8 +35,8 @@ LEAD_MS_MAX: Final = 3_600_000
 """An hour: a clock that is further ahead is wrong."""
 
 
-class SitePublisher:
-    """Publishes the events of one gateway for the other gateways of its site: of QoS 1, so they wait in outboxes."""
+class GatewayPublisher:
+    """Publishes the events of one gateway for other gateways: of QoS 1, so they wait in outboxes."""
 
     def __init__(self, forwarder: Forwarder, reserve_number: Callable[[], int], first: int, cluster: int) -> None:
         """reserve_number: gives the number of a publisher, whose events have sequences behind *first*."""
@@ -46,19 +46,26 @@ class SitePublisher:
         self._publisher = 0  # numbered with the first event
         self._sequence = first
 
-    def publish(self, topic: str, payload: bytes, now_ms: int, now: Instant) -> list[SendMessage]:
-        """Publish an event at *now_ms*, in milliseconds since 1970."""
+    def publish(
+        self, topic: str, payload: bytes, now_ms: int, now: Instant, is_for_all: bool = False
+    ) -> list[SendMessage]:
+        """Publish an event at *now_ms*, in milliseconds since 1970. *is_for_all*: for all gateways of the federation,
+        not only those of the site.
+        """
         if not self._publisher:
             self._publisher = self._reserve_number()
         self._sequence += 1
         header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        return self._forwarder.publish_inside(Forward(header, topic, payload, 1, False, ""), now)
+        forward = Forward(header, topic, payload, 1, False, "")
+        if is_for_all:
+            return self._forwarder.publish(forward, None, now)
+        return self._forwarder.publish_inside(forward, now)
 
 
 class RetainedClaims:
     """The claims of one gateway."""
 
-    def __init__(self, publisher: SitePublisher) -> None:
+    def __init__(self, publisher: GatewayPublisher) -> None:
         self._publisher = publisher
         self._seen_ms = 0
         self.made = 0

@@ -64,7 +64,7 @@ from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.pending_wills import WillKeeper
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_cache import RetainedCache
-from edgebroker.federation.retained_claims import SITE_FILTER, SUBSCRIPTION, RetainedClaims, SitePublisher
+from edgebroker.federation.retained_claims import SITE_FILTER, SUBSCRIPTION, GatewayPublisher, RetainedClaims
 from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
 from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
@@ -154,18 +154,16 @@ class FederationRouter:
         self.reorder_buffer = ReorderBuffer()
         self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
-        site_publisher = SitePublisher(
+        publisher = GatewayPublisher(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
-        self.claims = RetainedClaims(site_publisher)
+        self.claims = RetainedClaims(publisher)
         self.wills = WillKeeper(
-            topology, self.gateway, self.gossip.link_state, site_publisher, options.dead_gateway_wills_after_s * SECOND
+            topology, self.gateway, self.gossip.link_state, publisher, options.dead_gateway_wills_after_s * SECOND
         )
         self.pairs = BridgePairs(
-            self.forwarder,
-            self.region.advertisements.reserve_number,
-            self.ids.before_first,
-            (self.gateway.number, self.gateway.cluster),
+            publisher,
+            self.gateway.number,
             self.gossip.link_state.is_number_reachable,
             lambda: all(map(self.gossip.is_up, self.gateway.peers())),
         )

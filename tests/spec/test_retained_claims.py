@@ -15,7 +15,7 @@ import pytest
 from edgebridge.frontend.admin import clear_retained
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.packets import Publish
-from edgebroker.federation.retained_claims import LEAD_MS_MAX, RetainedClaims, SitePublisher
+from edgebroker.federation.retained_claims import LEAD_MS_MAX, GatewayPublisher, RetainedClaims
 from edgebroker.header import EventHeader
 from edgebroker.instants import CLOCK_IS_SET_AFTER, MILLISECOND, MINUTE, SECOND
 from edgebroker.overlay.scot import Scot
@@ -135,7 +135,7 @@ SET_MS = CLOCK_IS_SET_AFTER // MILLISECOND
 
 
 def test_a_clock_that_is_behind_makes_nothing_older() -> None:
-    claims = RetainedClaims(SitePublisher(None, lambda: 1, 0, 0))  # type: ignore[arg-type]
+    claims = RetainedClaims(GatewayPublisher(None, lambda: 1, 0, 0))  # type: ignore[arg-type]
     now_ms = SET_MS + 1_000
     ahead = EventHeader(7, 1, 0, 0, published_ms=now_ms + 4_000)
     assert claims.read(ahead.pack() + b"t", now_ms) == ("t", ahead)
@@ -146,7 +146,7 @@ def test_a_clock_that_is_behind_makes_nothing_older() -> None:
 
 
 def test_who_does_not_know_the_time_goes_by_claims() -> None:
-    claims = RetainedClaims(SitePublisher(None, lambda: 1, 0, 0))  # type: ignore[arg-type]
+    claims = RetainedClaims(GatewayPublisher(None, lambda: 1, 0, 0))  # type: ignore[arg-type]
     stamp = EventHeader(7, 1, 0, 0, published_ms=SET_MS + LEAD_MS_MAX + 5)
     claims.read(stamp.pack() + b"t", 1_000)
     assert claims.earliest_ms(1_000) == stamp.published_ms + 1
@@ -154,7 +154,7 @@ def test_who_does_not_know_the_time_goes_by_claims() -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"short", EventHeader(1, 1, 0, 0).pack() + b"\xff"])
 def test_a_claim_that_cannot_be_read_is_none(payload: bytes) -> None:
-    assert RetainedClaims(SitePublisher(None, lambda: 1, 0, 0)).read(payload, 0) is None  # type: ignore[arg-type]
+    assert RetainedClaims(GatewayPublisher(None, lambda: 1, 0, 0)).read(payload, 0) is None  # type: ignore[arg-type]
 
 
 def test_an_order_clears_what_another_gateway_of_the_site_keeps(tmp_path: Path) -> None:
