@@ -202,6 +202,15 @@ class Forwarder:
         targets = self._interests.targets(self._interests.resolution(forward.topic), {}, None)
         return self._route_all(forward, targets, 0, now)
 
+    def publish_to(self, forward: Forward, cluster: int, now: Instant) -> list[SendMessage]:
+        """Mark an event of this gateway as seen and return its copies, which are for *cluster* alone."""
+        if cluster == self._cluster:
+            return self.publish_inside(forward, now)
+        header = forward.header
+        self._duplicate_filter.new_clusters(header.publisher, header.sequence, self._own | self._others)
+        sends = self._route_all(forward, (), 1 << cluster, now)
+        return self._in_order(forward, sends, now) if self._sorts else sends
+
     def copies_of(
         self, forward: Forward, record: Advertisement | None, now: Instant, is_known: bool = False
     ) -> list[SendMessage]:

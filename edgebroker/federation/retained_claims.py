@@ -31,8 +31,15 @@ WILLS_TOPIC: Final = "$SYS/federation/wills"
 SITE_FILTER: Final = TopicFilter.parse("$SYS/federation/+")
 SUBSCRIPTION: Final = 0
 """The number of the gateway's own subscription to events of its site; those of clients begin with 1."""
+ADDRESS_SUBSCRIPTION: Final = -2
+"""That to events for this gateway alone."""
 LEAD_MS_MAX: Final = 3_600_000
 """An hour: a clock that is further ahead is wrong."""
+
+
+def address_of(gateway: int) -> str:
+    """Return the topic of events that are for the gateway numbered *gateway* alone."""
+    return f"$SYS/federation/to/{gateway}"
 
 
 class GatewayPublisher:
@@ -52,14 +59,22 @@ class GatewayPublisher:
         """Publish an event at *now_ms*, in milliseconds since 1970. *is_for_all*: for all gateways of the federation,
         not only those of the site.
         """
+        forward = self._next(topic, payload, now_ms)
+        if is_for_all:
+            return self._forwarder.publish(forward, None, now)
+        return self._forwarder.publish_inside(forward, now)
+
+    def publish_to(self, gateway: int, cluster: int, payload: bytes, now_ms: int, now: Instant) -> list[SendMessage]:
+        """Publish an event for the gateway numbered *gateway*, in *cluster*, alone."""
+        forward = self._next(address_of(gateway), payload, now_ms)
+        return self._forwarder.publish_to(forward, cluster, now)
+
+    def _next(self, topic: str, payload: bytes, now_ms: int) -> Forward:
         if not self._publisher:
             self._publisher = self._reserve_number()
         self._sequence += 1
         header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        forward = Forward(header, topic, payload, 1, False, "")
-        if is_for_all:
-            return self._forwarder.publish(forward, None, now)
-        return self._forwarder.publish_inside(forward, now)
+        return Forward(header, topic, payload, 1, False, "")
 
 
 class RetainedClaims:

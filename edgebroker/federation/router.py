@@ -64,7 +64,14 @@ from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.pending_wills import WillKeeper
 from edgebroker.federation.region import RETRY, Region, is_regional
 from edgebroker.federation.retained_cache import RetainedCache
-from edgebroker.federation.retained_claims import SITE_FILTER, SUBSCRIPTION, GatewayPublisher, RetainedClaims
+from edgebroker.federation.retained_claims import (
+    ADDRESS_SUBSCRIPTION,
+    SITE_FILTER,
+    SUBSCRIPTION,
+    GatewayPublisher,
+    RetainedClaims,
+    address_of,
+)
 from edgebroker.federation.retained_queries import RetainedQueries, StatusQueries
 from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
@@ -154,7 +161,7 @@ class FederationRouter:
         self.reorder_buffer = ReorderBuffer()
         self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
-        publisher = GatewayPublisher(
+        self._publisher = publisher = GatewayPublisher(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
         self.claims = RetainedClaims(publisher)
@@ -381,6 +388,15 @@ class FederationRouter:
         """Let the gateway get what others in its cluster tell all of it. To be called before any link is up."""
         if self.gateway.neighbours:
             self.gossip.announce(self.interests.subscribed(SUBSCRIPTION, SITE_FILTER, ((),)))
+            address = TopicFilter.parse(address_of(self.gateway.number))
+            self.gossip.announce(self.interests.subscribed(ADDRESS_SUBSCRIPTION, address, ((),)))
+
+    def send_to(self, gateway: int, payload: bytes, now: Instant) -> list[SendMessage]:
+        """Send *payload* to the gateway numbered *gateway*, which gets it once, behind what it was sent before, and
+        perhaps when it is back.
+        """
+        cluster = self.gossip.link_state.cluster_of(gateway)
+        return self._publisher.publish_to(gateway, cluster, payload, self._unix_ms(now), now)
 
     def will_published(self, gateway: int, will: PendingWill, now: Instant) -> list[SendMessage]:
         """Tell *gateway* that *will* of a `PublishWills` was published here."""

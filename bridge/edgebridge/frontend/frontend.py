@@ -48,6 +48,7 @@ from edgebridge.wire.packets import (
     Subscribe,
     Unsubscribe,
 )
+from edgebridge.wire.properties import Properties
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import MINUTE, SECOND, Instant
 from edgebroker.limits import QUEUED_BYTES_LEAST, VERIFICATIONS_MAX
@@ -296,6 +297,22 @@ class Frontend:
         if not connection.closing:
             self.feed(connection, b"", now)
 
+    def resume_connect(
+        self,
+        connection: Connection,
+        connect: Connect,
+        verdict: AuthenticationResult,
+        proof: Properties | None,
+        now: Instant,
+    ) -> None:
+        """The session of a client that connects is here, or was not found at another gateway in time."""
+        connection.state = ConnectionState.AWAITING_CONNECT
+        connection.is_held = False
+        self.readable.append(connection)
+        self.connect_handler.complete_connect(connection, connect, verdict, now, proof, is_located=True)
+        if not connection.closing:
+            self.feed(connection, b"", now)
+
     def replace_access(self, access: AccessPolicy, now: Instant) -> int:
         """Other files hold from now on, also for who is connected. Returns how many had to go."""
         self.authenticator.replace_access(access)
@@ -329,6 +346,8 @@ class Frontend:
                     self.pager.fire(now)
                 case ("overlay",) if self.federation is not None:
                     self.federation.fire(now)
+                case ("roaming",) if self.federation is not None and self.federation.roaming is not None:
+                    self.federation.roaming.fire(now)
                 case ("restate",):
                     self.recovery.continue_snapshot(now)
                 case ("tidy",):

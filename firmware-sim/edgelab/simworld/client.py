@@ -99,6 +99,11 @@ class SimulatedClient:
             self.line.stall()
             self.line = None
 
+    def move(self, broker: SimulatedBroker) -> None:
+        """Abandon the line, and open the next one to *broker*."""
+        self.abandon()
+        self._broker = broker
+
     def receive(self) -> list[Packet | ConnectionEnd]:
         """Return what has arrived since the last call, in order; ENDED if the broker closed on its own."""
         received, self._received = self._received, []

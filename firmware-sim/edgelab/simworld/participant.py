@@ -156,6 +156,11 @@ class Participant:
         connect = Connect(self.name, not self.kept, will=will, properties=dict(properties), dialect=self._dialect)
         self.client.send(connect)
 
+    def move(self, broker: SimulatedBroker) -> None:
+        """Open lines to *broker* from now on; an open one is abandoned."""
+        self._is_ready = False
+        self.client.move(broker)
+
     def cut(self) -> None:
         """Break the line."""
         self._is_ready = False

@@ -13,6 +13,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.fast_path.fan_out import FanOutCache
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
+from edgebridge.frontend.federation.roaming import SessionRoaming
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
 from edgebroker.instants import Instant
@@ -50,6 +51,8 @@ class FederationFastPath:
         self._send_all = pass_on
         self._accept = accept
         self._peer_copies = peer_copies
+        self.roaming: SessionRoaming | None = None
+        """While sessions move, events of QoS 1 take the long way."""
         self.may_refuse = is_tight
         """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""
         self.invalidate = serial.clear
@@ -91,7 +94,9 @@ class FederationFastPath:
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `Overlay.accept`, for a publication of QoS 1 without properties that is not to be retained."""
-        way = self.route_of(publication.publisher, publication.topic, 1)
+        way = None
+        if self.roaming is None or not self.roaming.is_active:
+            way = self.route_of(publication.publisher, publication.topic, 1)
         if way is None:
             return self._accept(publication, route, now)
         eid, message = self._forwarding_cache.publish(
@@ -116,6 +121,7 @@ class FederationFastPath:
             or first.content_type is not None
             or first.expires_in_ms is not None
             or is_reserved(first.topic)
+            or (first.qos and self.roaming is not None and self.roaming.is_active)
         ):
             return False
         if isinstance(message, Forward):

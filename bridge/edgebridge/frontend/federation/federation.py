@@ -34,6 +34,7 @@ from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
 from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.federation.roaming import SessionRoaming
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import NO_HOST, FrontendHost
@@ -62,7 +63,7 @@ from edgebroker.federation.effects import (
 )
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
-from edgebroker.federation.retained_claims import CLAIMS_TOPIC, WILLS_TOPIC
+from edgebroker.federation.retained_claims import CLAIMS_TOPIC, WILLS_TOPIC, address_of
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
@@ -162,6 +163,7 @@ class FederationMember:
             keeps_retained=federated_retained.retains_own,
         )
         self.peers.subscribe_to_site()
+        self._address = address_of(self.peers.gateway.number)
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset, ways)
@@ -180,6 +182,8 @@ class FederationMember:
         self.reorder_store = ReorderStore(session_journal, stored.held)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
         federated_retained.attach(self.peers, self, stored)
+        self.roaming: SessionRoaming | None = None
+        """The sessions that move between gateways; None: none do."""
         self.wills = federated_wills
         self.wills.attach(self.peers, own.boot, ways.dead_gateway_wills_after_s > 0)
 
@@ -221,7 +225,13 @@ class FederationMember:
 
     def close_books(self, now: Instant) -> None:
         """What waits for peers stays queued."""
+        if self.roaming is not None:
+            self.roaming.close_books(now)
         self.peer_copies.close_books(now)
+
+    def other_gateways(self) -> list[int]:
+        """Return the numbers of all other gateways."""
+        return [each.number for each in self.topology.gateways if each.name != self.name]
 
     def discard(self, peer: str, cause: Cause, now: Instant) -> int:
         """Drop all events that wait for *peer*, because of *cause*. Its connection ends, if there is one, so that none
@@ -472,6 +482,8 @@ class FederationMember:
         else:
             peers = self.perform(effects, now, event)
         copies = route.accept(publication, ledger, now, len(peers), event)
+        if self.roaming is not None and self.roaming.is_active:
+            copies = self.roaming.divert(publication, copies, event, now)
         for peer in peers:
             self.peer_copies.open_copy(peer, event, publication, now)
         return copies
@@ -627,6 +639,8 @@ class FederationMember:
                     self.status_replies.append(reply)
                 case EndFlush(request, is_complete):
                     self.held_subacks.flush_ended(request, is_complete)
+                    if self.roaming is not None:
+                        self.roaming.flush_ended(request, is_complete, now)
                 case DeliverRetained(number, forward):
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
                 case PublishWills():
@@ -665,6 +679,8 @@ class FederationMember:
             self.wills.notice_received(forward.payload, now)
         if event.local_delivery is not None and forward.topic == PAIRS_TOPIC:
             self.perform(self.peers.receive_pair_event(forward, now), now)
+        elif event.local_delivery is not None and forward.topic == self._address and self.roaming is not None:
+            self.roaming.receive(forward, now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
             if forward.retain:
                 self.retained.superseded(forward.topic)
@@ -676,6 +692,8 @@ class FederationMember:
                 session_journal.is_in_qos2 = True
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, ledger, now, len(event.peers), forward.header.eid)
+            if self.roaming is not None and self.roaming.is_active:
+                copies = self.roaming.divert(publication, copies, forward.header.eid, now)
             self._delivery.deliver_promised(publication, copies, now)
             session_journal.is_in_qos2 = False
         elif event.peers:

@@ -9,11 +9,12 @@ from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.retained import FederatedRetained
+from edgebridge.frontend.federation.roaming import SessionRoaming
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.federation.forwarding_cache import ForwardingCache
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
-from edgebroker.instants import Instant
+from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.topology.topology import Topology
 
@@ -72,8 +73,25 @@ def join(
         overlay.backpressure.may_refuse,
         overlay.peer_copies,
     )
+    if ways.roaming:
+        overlay.roaming = overlay.fast_path.roaming = frontend.connect_handler.roaming = _roaming(frontend)
+        overlay.roaming.attach(overlay, None, ways.session_wait_ms * MILLISECOND, frontend.resume_connect)
     session_journal.is_federated = frontend.fan_out_cache.is_federated = True
     return overlay
+
+
+def _roaming(frontend: Frontend) -> SessionRoaming:
+    """Return what knows the sessions that move; it outlives a topology."""
+    if frontend.federation is not None and frontend.federation.roaming is not None:
+        return frontend.federation.roaming
+    return SessionRoaming(
+        frontend.node,
+        frontend.connect_handler,
+        frontend.subscribe_handler,
+        frontend.delivery,
+        frontend.pager,
+        frontend.expiry,
+    )
 
 
 def rejoin(

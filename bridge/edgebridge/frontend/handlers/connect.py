@@ -26,10 +26,12 @@ from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, Fron
 from edgebridge.frontend.session_quota import SessionQuota
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
+from edgebridge.session.acl import Acl
 from edgebridge.session.credentials import WRONG_CREDENTIALS, AuthenticationResult
 from edgebridge.session.durability import MEMORY, Durability
 from edgebridge.session.footprint import SESSION_BYTES, HeldKind, will_bytes
 from edgebridge.session.inflight import Inflight
+from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.session.queue.factory import outbox_for
 from edgebridge.session.queue.outbox import Allowance
@@ -128,6 +130,11 @@ def connect_refusal(
             ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
             f"{BRIDGE_CLIENT_PREFIX} begins the names of this gateway's own bridges",
         )
+    if connect.client_id.startswith(DEPARTING_PREFIX):
+        return (
+            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+            f"{DEPARTING_PREFIX} begins the names of sessions that go to another gateway",
+        )
     if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
         return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
     if len(connect.client_id.encode()) > terms.client_id_bytes_max:
@@ -206,6 +213,23 @@ class WillListener(Protocol):
         """The will of *client* is another one, or is none any more, or its client has left."""
 
 
+class SessionRoaming(Protocol):
+    """Sessions that come from other gateways, and go to others (`federation.roaming`)."""
+
+    def locate(
+        self,
+        connection: Connection,
+        connect: Connect,
+        verdict: AuthenticationResult,
+        proof: Properties | None,
+        now: Instant,
+    ) -> bool:
+        """Claim the session of a client from another gateway; return whether its CONNECT has to wait."""
+
+    def session_ended(self, session: Session, now: Instant) -> None:
+        """Handle the end of a session."""
+
+
 class ConnectHandler:
     """Who is here, and whose session waits."""
 
@@ -238,6 +262,8 @@ class ConnectHandler:
         self._new_client_id = new_client_id
         self.will_listener: WillListener | None = None
         """A federation, in which another gateway knows the wills too."""
+        self.roaming: SessionRoaming | None = None
+        """A federation, in which sessions move between gateways."""
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
         self.blocked: dict[str, Ban] = {}
@@ -286,14 +312,25 @@ class ConnectHandler:
         verdict: AuthenticationResult,
         now: Instant,
         proof: Properties | None = None,
+        is_located: bool = False,
     ) -> None:
-        """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are."""
+        """It is known who says *connect*: let it in or not. *proof*: what CONNACK says of who we are. *is_located*: its
+        session is not at another gateway, or none that has answered.
+        """
         if self._is_redirected(connection, connect):  # since it was asked who it is
             return
         if verdict.is_accepted and not self._authenticator.still_holds(connection, verdict):
             verdict = WRONG_CREDENTIALS
         if not verdict.is_accepted:
             self.refuse(connection, verdict.reason, verdict.why, client=connect.client_id)
+            return
+        if (
+            self.roaming is not None
+            and not is_located
+            and connection.listener_context.verdict is None
+            and connect.client_id
+            and self.roaming.locate(connection, connect, verdict, proof, now)
+        ):
             return
         properties: Properties = dict(proof or {})
         client_id = ClientId(connect.client_id)
@@ -323,7 +360,7 @@ class ConnectHandler:
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, OVER_SHARE, client=client_id)
             return
         if known is not None and known.connection is not None:
-            self._take_over(known, now)
+            self.take_over(known, now)
             known = self.sessions.get(client_id)  # it may have ended with its connection
         if known is not None and (connect.clean_start or is_foreign):
             what = "a clean start" if connect.clean_start else "a client of another user"
@@ -460,6 +497,38 @@ class ConnectHandler:
         self.sessions[client_id] = session
         return session
 
+    def begin_absent(
+        self,
+        client_id: ClientId,
+        user: str,
+        claims: Acl | None,
+        expiry_s: int,
+        durability: Durability,
+        now: Instant,
+    ) -> Session:
+        """Begin the session of a client that has had it at another gateway, and is not connected."""
+        session = self.begin_session(client_id)
+        session.user, session.claims = user, claims
+        session.expiry_s, session.disconnected_at = expiry_s, now
+        self.session_quota.restore(session)
+        self._authorizer.authorize(session)
+        self._journal.begin_session(session, durability, now)
+        self._journal.disconnected(session, now)
+        self._node.timers.set(("session", client_id), now + expiry_s * SECOND)
+        return session
+
+    def rename_departing(self, session: Session, name: ClientId) -> None:
+        """Give *session*, whose client is not connected, another name: its client has it at another gateway."""
+        client = ClientId(session.client_id)
+        had_will = session.will is not None
+        session.will, session.will_bytes = None, 0
+        del self.sessions[client]
+        self.session_quota.client_came(session)
+        session.client_id = name
+        self.sessions[name] = session
+        if had_will and self.will_listener is not None:
+            self.will_listener.will_changed(client)
+
     def _negotiate_options(
         self, connection: Connection, session: Session, connect: Connect, properties: Properties
     ) -> None:
@@ -595,7 +664,7 @@ class ConnectHandler:
         self.counters.expired += 1
         self.end_session(session, now)
 
-    def _take_over(self, session: Session, now: Instant) -> None:
+    def take_over(self, session: Session, now: Instant) -> None:
         """Another connection of the same client [MQTT-3.1.4-3]. A delayed will is kept back if the session goes on."""
         old: Connection = session.connection
         self.counters.taken_over += 1
@@ -615,6 +684,8 @@ class ConnectHandler:
 
     def end_session(self, session: Session, now: Instant) -> None:
         """The session is no more. Its client is away, or its connection was detached."""
+        if self.roaming is not None:
+            self.roaming.session_ended(session, now)
         for deadline in ("will", "session"):
             self._node.timers.cancel((deadline, session.client_id))
         self.publish_will(session, now)

@@ -5,7 +5,7 @@ For a snapshot it appends the whole state again, some records in each turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -46,6 +46,7 @@ from edgebroker.storage.journal.page_files import PAGE_MISSING
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
+    from edgebridge.frontend.federation.roaming import SessionRoaming
 
 RestoreCopy: TypeAlias = Callable[[Publication, int], None]
 SNAPSHOT: Final = ("restate",)
@@ -138,7 +139,8 @@ class StateRecovery:
         for session in self._connect_handler.sessions.values():
             if not stored.sessions[session.number].disconnected_at:
                 self._journal.disconnected(session, now)  # or a gateway that is often off would let no session expire
-            for entry in () if ledger.log is None else [*session.inflight, *session.outbox]:
+            held = self._held_entries(session)
+            for entry in () if ledger.log is None else [*session.inflight, *session.outbox, *held]:
                 publication = entry.publication
                 ledger.made(
                     now, publication.publisher, session.client_id, publication.number, 1, entry.qos, publication.origin
@@ -168,6 +170,7 @@ class StateRecovery:
             except EdgebrokerError as error:
                 self._add_problem(f"{kept.client_id[:80]}: {asked.text[:80]}: {error}")
         self._restore_pages(kept, session, now)
+        held = self._take_held(kept)
         requeue_copies(kept.copies, session, self._journal.clock_offset, take_up)
         timers = self._node.timers
         if session.outbox.expiring:
@@ -176,6 +179,24 @@ class StateRecovery:
         if session.will is not None:
             delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0)
             timers.set(("will", session.client_id), gone_at + min(delay_s, kept.expiry_s) * SECOND)
+        if kept.roaming is not None and kept.roaming.transfers and self._roaming is not None:
+            self._roaming.restore(session, kept.roaming, held, now)
+
+    @property
+    def _roaming(self) -> SessionRoaming | None:
+        return None if self.federation is None else self.federation.roaming
+
+    def _held_entries(self, session: Session) -> Iterable[QueueEntry]:
+        return () if self._roaming is None else self._roaming.held_entries(session)
+
+    def _take_held(self, kept: StoredSession) -> StoredSession:
+        """Take the copies out of *kept* that are held until all of the session has come from another gateway."""
+        held = StoredSession(kept.number, kept.client_id)
+        if kept.roaming is not None and kept.roaming.transfers and self._roaming is not None:
+            for copy, (_, is_held) in kept.roaming.events.items():
+                if is_held and copy in kept.copies:
+                    held.copies[copy] = kept.copies.pop(copy)
+        return held
 
     def _restore_pages(self, kept: StoredSession, session: Session, now: Instant) -> None:
         """Let the pages of *kept* be a part of its queue. Those whose files are missing are lost, and reported."""
@@ -296,9 +317,11 @@ class StateRecovery:
             for packet_id in list(session.received):
                 if session.number and packet_id in session.received:
                     yield PACKET.pack(SessionRecordKind.RECEIVED, session.number, packet_id)
-            for entry in [*session.inflight, *session.outbox]:
+            for entry in [*session.inflight, *session.outbox, *self._held_entries(session)]:
                 if session.number and entry.number:
                     yield self._copy(session, entry, begun)
+            if self._roaming is not None:
+                yield from self._roaming.records(session)
             for page in list(session.outbox.pages):
                 if session.number and page.entries is None and page in session.outbox.pages:
                     yield paged_record(session.number, page, self._journal.clock_offset)

@@ -72,6 +72,12 @@ class SessionRecordKind(IntEnum):
     """The account of the client that published the retained message of a topic, where rules say who may."""
     UNCLEARED = 24
     """The remote of a bridge may still retain a topic's message: its clearing was dropped. Until it is synchronised."""
+    TRANSFER = 25
+    """A session moves to or from another gateway (`transfer_records`)."""
+    COPY_EVENT = 26
+    """The event of a copy for a session that moves."""
+    KNOWN_EVENTS = 27
+    """Events that came with a session that moves."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags

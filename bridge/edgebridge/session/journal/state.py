@@ -36,6 +36,14 @@ from edgebridge.session.journal.session_records import (
     read_bridge_sync,
 )
 from edgebridge.session.journal.text import read_text
+from edgebridge.session.journal.transfer_records import (
+    COPY_EVENT,
+    KNOWN_EVENTS,
+    TRANSFER,
+    StoredRoaming,
+    TransferFlag,
+    departing_name,
+)
 from edgebridge.session.queue.page import QueuePage
 from edgebridge.session.session import BridgeSyncState
 from edgebridge.wire.fields import VARIABLE_MAX, read_binary, read_u16
@@ -66,6 +74,9 @@ _SHORTEST_ALONE: Final[dict[int, int]] = {
     SessionRecordKind.CLOCK_SET: CLOCK.size,
     SessionRecordKind.PAGED: PAGED.size,
     SessionRecordKind.UNPAGED: UNPAGED.size,
+    SessionRecordKind.TRANSFER: TRANSFER.size + 2,
+    SessionRecordKind.COPY_EVENT: COPY_EVENT.size,
+    SessionRecordKind.KNOWN_EVENTS: KNOWN_EVENTS.size,
 }
 """Bytes of a record at least. Of those that are shorter 64 KiB hold most, and to find out by an error takes longest."""
 _ALONE: Final = frozenset(bytes((kind,)) for kind in _SHORTEST_ALONE)
@@ -151,6 +162,8 @@ class StoredSession:
     """Topics that the remote of this bridge may still retain."""
     pages: dict[int, QueuePage] = field(default_factory=dict)
     """Page number -> the page; its instants are those of the stored clock."""
+    roaming: StoredRoaming | None = None
+    """None: it does not move."""
 
 
 class RecordInvalid(Exception):
@@ -199,6 +212,9 @@ class JournalState:
             SessionRecordKind.STATED: self._stated,
             SessionRecordKind.PAGED: self._paged,
             SessionRecordKind.UNPAGED: self._unpaged,
+            SessionRecordKind.TRANSFER: self._transfer,
+            SessionRecordKind.COPY_EVENT: self._copy_event,
+            SessionRecordKind.KNOWN_EVENTS: self._known_events,
             **dict.fromkeys(KINDS, self._deliveries.apply),
             **dict.fromkeys(LINK_KINDS, self._link),
         }
@@ -436,6 +452,37 @@ class JournalState:
             session.pages.pop(page_number, None)
         for entry in entries:
             self._deliveries.apply(paged_message_record(entry.publication, 0, number, entry))
+
+    # -- moves between gateways ---------------------------------------------------------------------------------
+
+    def _roaming(self, record: bytes) -> StoredRoaming | None:
+        session = self.sessions.get(ONE.unpack_from(record)[1])
+        if session is None:
+            return None
+        if session.roaming is None:
+            session.roaming = StoredRoaming()
+        return session.roaming
+
+    def _transfer(self, record: bytes) -> None:
+        roaming = self._roaming(record)
+        if roaming is None:
+            return
+        transfer = roaming.transfer(record)
+        session = self.sessions[ONE.unpack_from(record)[1]]
+        if transfer.flags & TransferFlag.DEPARTURE and session.client_id == transfer.client:
+            del self._number_of[session.client_id]
+            session.client_id = departing_name(transfer.gateway, transfer.number, transfer.client)
+            self._number_of[session.client_id] = session.number
+
+    def _copy_event(self, record: bytes) -> None:
+        roaming = self._roaming(record)
+        if roaming is not None:
+            roaming.copy_event(record)
+
+    def _known_events(self, record: bytes) -> None:
+        roaming = self._roaming(record)
+        if roaming is not None:
+            roaming.known_events(record)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

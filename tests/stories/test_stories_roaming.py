@@ -1,0 +1,119 @@
+"""A client that connects at another gateway finds its session there: nothing lost, nothing doubled, in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX
+from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.instants import MILLISECOND, MINUTE, SECOND
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
+from edgelab.simworld.broker import FAIR
+from edgelab.simworld.checkers import unaccounted
+from edgelab.simworld.gateways import SimulatedGateways
+from edgelab.simworld.participant import Participant
+from edgelab.simworld.simulation import Simulation
+
+TOPOLOGY = Topology.product(Scot(Factor.parse("a-b"), 3))
+SETTLED = 2 * MINUTE
+
+
+class AllGateways:
+    """Any other gateway may have any session."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = tuple(numbers)
+
+    def holders(self, client_id: str) -> tuple[int, ...]:
+        return self.numbers
+
+
+class Walk:
+    """Three sites of two gateways, publishers at three of them, and a reader that walks."""
+
+    def __init__(self, seed: int, dialect: Dialect = V5, start: str = "a.0") -> None:
+        self.simulation = Simulation(seed)
+        self.gateways = SimulatedGateways(self.simulation, TOPOLOGY, is_stored=True)
+        self.gateways.wait_for_links()
+        self.locate()
+        self.publishers = [
+            Participant(f"publisher-{name}", self.gateways[name], V5, True, 100, FAIR) for name in ("a.0", "b.1", "a.2")
+        ]
+        self.reader = Participant("walker", self.gateways[start], dialect, True, 100, FAIR)
+        for one in (*self.publishers, self.reader):
+            one.connect()
+        self.wait()
+        self.reader.subscribe("t/#", 2)
+        self.wait()
+
+    def locate(self) -> None:
+        for gateway in self.gateways:
+            roaming = gateway.overlay.roaming
+            assert roaming is not None
+            roaming._locator = AllGateways(gateway.overlay.other_gateways())
+
+    def wait(self, length: int = SECOND) -> None:
+        self.simulation.run_until(self.simulation.now + length)
+
+    def publish(self, times: int = 1, qos: int | None = None, pause: int = 20 * MILLISECOND) -> None:
+        for _ in range(times):
+            for publisher in self.publishers:
+                number = len(publisher.published)
+                level = 1 + number % 2 if qos is None else qos
+                publisher.publish(f"t/{level}", b"%s %d" % (publisher.name.encode(), number), level)
+            self.wait(pause)
+
+    def walk(self, gateway: str) -> None:
+        self.reader.move(self.gateways[gateway])
+        self.reader.connect()
+
+    def problems(self) -> list[str]:
+        """What was lost, doubled or came out of order."""
+        found = []
+        payloads = [one.payload for one in self.reader.received]
+        counts = Counter(payloads)
+        for publisher in self.publishers:
+            for one in publisher.published:
+                if one.payload in publisher.acknowledged and not counts[one.payload]:
+                    found.append(f"lost {one.payload!r}")
+                if one.qos == 2 and counts[one.payload] > 1:
+                    found.append(f"{one.payload!r} came {counts[one.payload]} times")
+            for qos in (1, 2):
+                mine = [one.payload for one in publisher.published if one.qos == qos]
+                first = [one for one in dict.fromkeys(payloads) if one in set(mine)]
+                if first != [one for one in mine if one in counts]:
+                    found.append(f"{publisher.name}, QoS {qos}: {first} instead of {mine}")
+        found += [text for gateway in self.gateways for text in unaccounted(gateway, [])]
+        return found
+
+    def sessions(self, client: str = "walker") -> list[str]:
+        """Where the client has sessions, and where they still leave from."""
+        return [
+            gateway.name + ("*" if name.startswith(DEPARTING_PREFIX) else "")
+            for gateway in self.gateways
+            if not gateway.is_off
+            for name in gateway.frontend.connect_handler.sessions
+            if name == client or (name.startswith(DEPARTING_PREFIX) and name.endswith(f"/{client}"))
+        ]
+
+
+@pytest.mark.parametrize("dialect", [V311, V5])
+@pytest.mark.parametrize("target", ["b.0", "a.1", "b.2"])
+def test_a_session_is_where_its_client_connects(seed: int, dialect: Dialect, target: str) -> None:
+    walk = Walk(seed, dialect)
+    walk.publish(5)
+    walk.reader.cut()
+    walk.publish(20)
+    walk.walk(target)
+    walk.publish(20)
+    assert walk.reader.is_ready
+    assert walk.reader.sessions_lost == 1
+    walk.wait(SETTLED)
+    walk.publish(5)
+    walk.wait()
+    assert walk.problems() == []
+    assert walk.sessions() == [target]
