@@ -117,3 +117,34 @@ def test_a_session_is_where_its_client_connects(seed: int, dialect: Dialect, tar
     walk.wait()
     assert walk.problems() == []
     assert walk.sessions() == [target]
+
+
+def test_a_walk_over_all_gateways_while_some_crash(seed: int) -> None:
+    walk = Walk(seed)
+    random = walk.simulation.random
+    names = [gateway.name for gateway in walk.gateways]
+    for _ in range(12):
+        walk.walk(random.choice(names))
+        for _ in range(random.randrange(1, 6)):
+            walk.publish(random.randrange(8), pause=random.randrange(1, 50) * MILLISECOND)
+            if not random.randrange(3):
+                gateway = walk.gateways[random.choice(names)]
+                gateway.power_off(bool(random.randrange(2)))
+                walk.wait(random.randrange(3) * SECOND // 2)
+                gateway.power_on()
+                walk.locate()
+            for one in (*walk.publishers, walk.reader):
+                if not one.is_ready and not random.randrange(2):
+                    one.connect()
+    walk.gateways.wait_for_links(2 * MINUTE)
+    for one in (*walk.publishers, walk.reader):
+        if not one.is_ready:
+            one.connect()
+    walk.wait(SETTLED)
+    walk.publish(3)
+    walk.wait(10 * SECOND)
+    assert walk.reader.is_ready
+    assert walk.reader.sessions_lost == 1 or walk.reader.subscribed == set()
+    if walk.reader.sessions_lost == 1:
+        assert walk.problems() == []
+    assert len(walk.sessions()) == 1

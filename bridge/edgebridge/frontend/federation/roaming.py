@@ -107,6 +107,10 @@ CONNECT_GRACE: Final[Duration] = 5 * SECOND
 ResumeConnect: TypeAlias = Callable[[Connection, Connect, AuthenticationResult, Properties | None, Instant], None]
 
 
+ArrivalKey: TypeAlias = tuple[TransferKey, int]
+"""A move, and the number of the gateway that the session comes from: two may have answered one claim."""
+
+
 class SessionLocator(Protocol):
     """Knows at which other gateways clients have sessions (`federation.session_directory`)."""
 
@@ -167,7 +171,7 @@ class RoamingSession:
 
     session: Session
     departure: Transfer | None = None
-    arrivals: dict[TransferKey, Transfer] = field(default_factory=dict)
+    arrivals: dict[ArrivalKey, Transfer] = field(default_factory=dict)
     events: dict[int, EventId] = field(default_factory=dict)
     """Copy -> its event, of what may come to the next gateway too."""
     held: dict[EventId, QueueEntry] = field(default_factory=dict)
@@ -209,10 +213,15 @@ class SessionRoaming:
         self._claims: dict[str, PendingClaim] = {}
         self._states: dict[str, RoamingSession] = {}
         self._departures: dict[TransferKey, RoamingSession] = {}
-        self._arrivals: dict[TransferKey, RoamingSession] = {}
-        self._discarded: set[TransferKey] = set()  # moves of sessions that have ended here
+        self._arrivals: dict[ArrivalKey, RoamingSession] = {}
+        self._discarded: set[ArrivalKey] = set()  # moves of sessions that have ended here
         self._due: Instant = NEVER
+        self._numbers: dict[str, int] = {}
+        """Client -> the number of the claim by which its session came, or that it would have had when it began here."""
+        self._unanswered: set[str] = set()
+        """Clients whose sessions began because no gateway had answered in time."""
         self._last_number = 0
+        self._loopback: list[TransferMessage] = []  # for this gateway itself
         self._flush = 0  # the question whether all gateways know the subscriptions of what arrived; 0: none is open
         self._retry_at: Instant = 0
         self.claimed = 0
@@ -267,12 +276,13 @@ class SessionRoaming:
                 return False
             holders = self._holders(client)
             if not holders:
+                self._numbers[client] = self._next_number(now)
                 return False
-            number = self._last_number = max(self._last_number + 1, (now + self._journal.clock_offset) // MILLISECOND)
-            message = SessionClaim(TransferKey(self._own, number, client), connect.clean_start)
+            message = SessionClaim(TransferKey(self._own, self._next_number(now), client), connect.clean_start)
             for holder in holders:
                 self._send(holder, message, now)
             self.claimed += 1
+            self._numbers[client] = message.key.number
             if connect.clean_start:
                 return False
             claim = self._claims[client] = PendingClaim(holders, [])
@@ -284,12 +294,21 @@ class SessionRoaming:
         self._plan(pending.due)
         return True
 
+    def _next_number(self, now: Instant) -> int:
+        """Return a number for a claim: milliseconds since 1970, or more, so that it is later than all that are known."""
+        self._last_number = max(self._last_number + 1, (now + self._journal.clock_offset) // MILLISECOND)
+        return self._last_number
+
+    def number_seen(self, number: int) -> None:
+        """Let the next claim be later than *number*, of another gateway: clocks differ."""
+        self._last_number = max(self._last_number, number)
+
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
         holders = set(self._locator.holders(client))
         departure = self._latest_departure(client)
         if departure is not None:  # that gateway's own announcement may be on its way
-            holders.add(departure.key.gateway)
+            holders.add(departure.peer)
         return holders - {self._own}
 
     def _latest_departure(self, client: str) -> Transfer | None:
@@ -316,7 +335,9 @@ class SessionRoaming:
             for each in due:
                 connection = each.connection
                 if connection.state is ConnectionState.AUTHENTICATING and not connection.closing:
-                    self.timed_out += not claim.is_answered
+                    if not claim.is_answered:
+                        self.timed_out += 1
+                        self._unanswered.add(client)
                     self._resume_connect(connection, each.connect, each.verdict, each.proof, now)
 
     # -- messages of other gateways -------------------------------------------------------------------------------
@@ -324,25 +345,31 @@ class SessionRoaming:
     def receive(self, forward: Forward, now: Instant) -> None:
         """Handle an event that another gateway sent to this one. It is in a transaction of the journal."""
         message = read_transfer(forward.payload)
-        source = host_of(forward.header.publisher)
+        if message is None:
+            self.unreadable += 1
+        else:
+            self._handle(message, host_of(forward.header.publisher), now)
+
+    def _handle(self, message: TransferMessage, source: int, now: Instant) -> None:
         match message:
-            case None:
-                self.unreadable += 1
             case SessionClaim():
                 self._handle_claim(message, now)
             case SessionDenial(key):
                 self._denied(key, source, now)
             case SessionPiece():
-                self._handle_piece(message, source, now)
+                self._handle_piece(message, now)
             case PieceReceipt(key, sequence):
                 state = self._departures.get(key)
                 if state is not None and state.departure is not None:
-                    state.departure.acknowledged = max(state.departure.acknowledged, sequence)
+                    departure = state.departure
+                    departure.acknowledged = max(departure.acknowledged, sequence)
+                    departure.peer = source
                     self._plan(now + 1)
             case SessionRelease(key, is_immediate):
                 state = self._departures.get(key)
                 if state is not None and state.departure is not None:
                     departure = state.departure
+                    departure.peer = source
                     departure.flags |= TransferFlag.RELEASED
                     departure.due = now if is_immediate else now + LATE_FOR
                     self._record(state.session, departure, now)
@@ -350,7 +377,10 @@ class SessionRoaming:
 
     def _send(self, gateway: int, message: TransferMessage, now: Instant) -> None:
         assert self._member is not None
-        if self._member.peers.gossip.link_state.name_of(gateway) is not None:
+        if gateway == self._own:
+            self._loopback.append(message)
+            self._plan(now + 1)
+        elif self._member.peers.gossip.link_state.name_of(gateway) is not None:
             self._member.perform(self._member.peers.send_to(gateway, encode_transfer(message), now), now)
 
     def _record(self, session: Session, transfer: Transfer, now: Instant) -> None:
@@ -369,13 +399,21 @@ class SessionRoaming:
         client = ClientId(key.client)
         sessions = self._connect_handler.sessions
         session = sessions.get(client)
+        self.number_seen(key.number)
+        if session is not None and key.number <= self._numbers.get(client, 0):  # it was long on its way
+            self._send(key.gateway, SessionDenial(key), now)
+            return
         if session is not None and session.connection is not None:
             self._connect_handler.take_over(session, now)
             session = sessions.get(client)  # it may have ended with its connection
+        if session is not None and client in self._unanswered and _is_unused(session):
+            # Its client has gone on, perhaps without having heard of it: the session that it knows is the earlier one.
+            self._connect_handler.end_session(session, now)
+            session = None
         if session is None:
             departure = self._latest_departure(client)
-            if departure is not None and departure.key.gateway not in (key.gateway, self._own):
-                self._send(departure.key.gateway, claim, now)
+            if departure is not None and departure.key.number < key.number and departure.peer != key.gateway:
+                self._send(departure.peer, claim, now)
             elif not claim.is_clean:
                 self._send(key.gateway, SessionDenial(key), now)
         elif claim.is_clean:
@@ -390,6 +428,7 @@ class SessionRoaming:
         client = ClientId(key.client)
         for timer in ("will", "session", "expire", "share", "age"):
             self._node.timers.cancel((timer, client))
+        self._numbers.pop(client, None)
         self._connect_handler.rename_departing(session, ClientId(departing_name(key.gateway, key.number, client)))
         records = dict(session.subscription_records)
         session.release_filters()
@@ -406,7 +445,7 @@ class SessionRoaming:
         state = self._states.pop(client, None) or RoamingSession(session)
         state.departure = Transfer(key, key.gateway, TransferFlag.DEPARTURE)
         self._states[session.client_id] = self._departures[key] = state
-        self._record(session, state.departure, now)
+        self._send_first(state, state.departure, now)
         self.departed += 1
         self._plan(now + 1)
 
@@ -422,8 +461,6 @@ class SessionRoaming:
         """Send what waits in a session that departs, as far as receipts allow, and end it when all has gone."""
         departure, session = state.departure, state.session
         assert departure is not None
-        if not departure.flags & TransferFlag.READY:
-            self._send_first(state, departure, now)
         while departure.sequence - departure.acknowledged < PIECES_ON_THE_WAY:
             entries = self._dequeue(session, now)
             if not entries:
@@ -445,35 +482,32 @@ class SessionRoaming:
 
     def _send_first(self, state: RoamingSession, departure: Transfer, now: Instant) -> None:
         """Send the terms of a session, its subscriptions, and what is on its way to and from its client."""
-        session, journal = state.session, self._journal
+        session = state.session
         records = list(session.subscription_records.values())
         records += [PACKET.pack(SessionRecordKind.RECEIVED, session.number, each) for each in session.received]
         items = [PieceItem(record) for record in records]
-        journal.begin_transaction()
         for entry in list(session.inflight):
             items.append(self._item(state, entry, now))
             session.inflight.acknowledge(entry.packet_id, entry.qos)
             self._journal.append(settled_record([(session.number, entry.number)]), False, now)
         departure.flags |= TransferFlag.READY
-        flags = PieceFlag.FIRST
-        while flags is not None:
+        flags, is_sent = PieceFlag.FIRST, False
+        while not is_sent:
             size, count = 0, 0
             while count < len(items) and size < PIECE_BYTES:
                 size += len(items[count].record)
                 count += 1
             piece, items = items[:count], items[count:]
-            self._send_piece(state, departure, piece, flags if items else flags | PieceFlag.READY, now)
-            if not items:
-                break
+            is_sent = not items
+            self._send_piece(state, departure, piece, flags | PieceFlag.READY if is_sent else flags, now)
             flags = PieceFlag(0)
-        journal.commit_transaction(now)
 
     def _send_piece(
         self, state: RoamingSession, departure: Transfer, items: list[PieceItem], flags: PieceFlag, now: Instant
     ) -> None:
         departure.sequence += 1
         terms = PieceItem(session_record(state.session, True))
-        self._send(departure.peer, SessionPiece(departure.key, departure.sequence, flags, (terms, *items)), now)
+        self._send(departure.peer, SessionPiece(departure.key, self._own, departure.sequence, flags, (terms, *items)), now)
         self._record(state.session, departure, now)
 
     def _dequeue(self, session: Session, now: Instant) -> list[QueueEntry]:
@@ -503,18 +537,24 @@ class SessionRoaming:
 
     # -- a session arrives ----------------------------------------------------------------------------------------
 
-    def _handle_piece(self, piece: SessionPiece, source: int, now: Instant) -> None:
-        key = piece.key
-        kept, events = self._read(piece)
-        if key.gateway != self._own or kept is None:
-            return
-        if key in self._discarded:
-            self._send(source, PieceReceipt(key, piece.sequence), now)
+    def _handle_piece(self, piece: SessionPiece, now: Instant) -> None:
+        key, arrival_key = piece.key, (piece.key, piece.holder)
+        if arrival_key in self._discarded:
+            self._send(piece.holder, PieceReceipt(key, piece.sequence), now)
             if piece.flags & PieceFlag.LAST:
-                self._discarded.discard(key)
+                self._discarded.discard(arrival_key)
             return
-        state = self._arrivals.get(key) or self._begin_arrival(key, source, kept, now)
-        arrival, session = state.arrivals[key], state.session
+        state = self._arrivals.get(arrival_key)
+        if state is None and ClientId(key.client) not in self._connect_handler.sessions:
+            departure = self._latest_departure(key.client)
+            if departure is not None and departure.key.number > key.number:  # the client has gone on meanwhile
+                self._send(departure.peer, piece, now)
+                return
+        kept, events = self._read(piece)
+        if kept is None:
+            return
+        state = state or self._begin_arrival(key, piece.holder, kept, now)
+        arrival, session = state.arrivals[arrival_key], state.session
         arrival.sequence = piece.sequence
         if not arrival.flags & TransferFlag.ADDITION:
             self._take_terms(state, kept, now)
@@ -531,7 +571,7 @@ class SessionRoaming:
             self._plan(arrival.due)
             if not state.is_arriving:
                 self._release_held(state, now)
-        self._send(source, PieceReceipt(key, piece.sequence), now)
+        self._send(piece.holder, PieceReceipt(key, piece.sequence), now)
         self._record(session, arrival, now)
 
     def _read(self, piece: SessionPiece) -> tuple[StoredSession | None, dict[int, EventId]]:
@@ -551,7 +591,7 @@ class SessionRoaming:
         state.finish()
         return kept, events
 
-    def _begin_arrival(self, key: TransferKey, source: int, kept: StoredSession, now: Instant) -> RoamingSession:
+    def _begin_arrival(self, key: TransferKey, holder: int, kept: StoredSession, now: Instant) -> RoamingSession:
         client = ClientId(key.client)
         session = self._connect_handler.sessions.get(client)
         flags = TransferFlag(0)
@@ -560,12 +600,13 @@ class SessionRoaming:
             session = self._connect_handler.begin_absent(
                 client, kept.user, claims, kept.expiry_s, kept.durability, now
             )
+            self._numbers[client] = max(self._numbers.get(client, 0), key.number)
         else:
             flags = TransferFlag.ADDITION | TransferFlag.RELEASED
-            self._send(source, SessionRelease(key, True), now)
+            self._send(holder, SessionRelease(key, True), now)
         state = self._states.setdefault(client, RoamingSession(session))
-        state.arrivals[key] = Transfer(key, source, flags)
-        self._arrivals[key] = state
+        state.arrivals[key, holder] = Transfer(key, holder, flags)
+        self._arrivals[key, holder] = state
         self.arrived += 1
         return state
 
@@ -737,6 +778,9 @@ class SessionRoaming:
     def fire(self, now: Instant) -> None:
         """The deadline ROAMING has come."""
         self._due = NEVER
+        loopback, self._loopback = self._loopback, []
+        for message in loopback:
+            self._handle(message, self._own, now)
         self._resume_connects(now)
         for state in [*self._departures.values()]:
             self._drain(state, now)
@@ -795,6 +839,8 @@ class SessionRoaming:
 
     def session_ended(self, session: Session, now: Instant) -> None:
         """A session ends: what is held for it is dropped, and the gateways that it comes from, or goes to, are told."""
+        self._numbers.pop(session.client_id, None)
+        self._unanswered.discard(session.client_id)
         state = self._states.pop(session.client_id, None)
         if state is None:
             return
@@ -804,7 +850,7 @@ class SessionRoaming:
             del self._arrivals[key]
             if arrival.is_open:
                 self._discarded.add(key)
-                self._send(arrival.peer, SessionRelease(key, True), now)
+                self._send(arrival.peer, SessionRelease(arrival.key, True), now)
         departure = state.departure
         if departure is not None:
             del self._departures[departure.key]
@@ -844,7 +890,9 @@ class SessionRoaming:
             last = max(last, entry.number)
         session.last_copy = last
         for each in stored.transfers.values():
-            transfer = Transfer(TransferKey(*each.key, each.client), each.peer, each.flags, each.sequence, each.sequence)
+            transfer = Transfer(
+                TransferKey(each.gateway, each.number, each.client), each.peer, each.flags, each.sequence, each.sequence
+            )
             if each.flags & TransferFlag.DEPARTURE:
                 state.departure = transfer
                 self._departures[transfer.key] = state
@@ -852,8 +900,9 @@ class SessionRoaming:
                 self._node.timers.cancel(("session", session.client_id))
                 transfer.due = now + LATE_FOR
             else:
-                state.arrivals[transfer.key] = transfer
-                self._arrivals[transfer.key] = state
+                state.arrivals[transfer.key, transfer.peer] = transfer
+                self._arrivals[transfer.key, transfer.peer] = state
+                self._numbers[each.client] = max(self._numbers.get(each.client, 0), each.number)
                 transfer.due = NEVER if transfer.is_open else now + KNOWN_FOR
         self._plan(now + 1)
 
@@ -863,3 +912,7 @@ class SessionRoaming:
             for entry in state.held.values():
                 session = state.session
                 self._node.ledger.leave(now, entry.publication, session.client_id, entry.text, entry.qos)
+
+
+def _is_unused(session: Session) -> bool:
+    return not (session.subscribed or session.received or len(session.inflight) or len(session.outbox))

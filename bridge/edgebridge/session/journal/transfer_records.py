@@ -56,16 +56,16 @@ class StoredTransfer:
     client: str
 
     @property
-    def key(self) -> tuple[int, int]:
-        """What tells it from other moves of the session."""
-        return self.gateway, self.number
+    def key(self) -> tuple[int, int, int]:
+        """What tells it from other moves of the session: two gateways may have answered one claim."""
+        return self.gateway, self.number, 0 if self.flags & TransferFlag.DEPARTURE else self.peer + 1
 
 
 @dataclass(slots=True)
 class StoredRoaming:
     """What the journal knows of a session that moves."""
 
-    transfers: dict[tuple[int, int], StoredTransfer] = field(default_factory=dict)
+    transfers: dict[tuple[int, int, int], StoredTransfer] = field(default_factory=dict)
     events: dict[int, tuple[EventId, bool]] = field(default_factory=dict)
     """Copy -> its event, and whether the copy is held until the session has come as a whole."""
     known: dict[EventId, None] = field(default_factory=dict)
