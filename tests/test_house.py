@@ -133,6 +133,7 @@ LATE_WIRING: dict[str, str] = {
 """`file: attribute` -> why a function may be assigned to it after its object was made."""
 
 LONE_MODULES: dict[str, str] = {
+    "bridge/edgebridge/frontend/federation/gateway_events.py": "federation.py is as long as a file may be",
     "analytics/edgeanalytics/schemas.py": "the tables as Spark has them, beside how they are read",
     "bridge/edgebridge/frontend/sparkplug_rebirth.py": "a part of the front end; assembly.py constructs all of them",
     "analytics/edgeanalytics/measures/parties.py": "one measure, one file; figures.py lists them",

@@ -177,6 +177,18 @@ class EndFlush:
     is_complete: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SessionElsewhere:
+    """Another gateway has a durable session whose client has the fingerprint of one with a durable session here.
+    `SessionDirectory.clients_of` names the client; it may be another one with the same fingerprint.
+    """
+
+    client_fingerprint: int
+    gateway: int
+    stamp_ms: int
+    """When the client connected there, in milliseconds since 1970; 0: it is not known, because a summary has none."""
+
+
 Effect: TypeAlias = (
     SendMessage
     | DeliverEvent
@@ -196,4 +208,5 @@ Effect: TypeAlias = (
     | ReportStatus
     | ReceiveStatus
     | EndFlush
+    | SessionElsewhere
 )

@@ -211,6 +211,11 @@ class Forwarder:
         sends = self._route_all(forward, (), 1 << cluster, now)
         return self._in_order(forward, sends, now) if self._sorts else sends
 
+    def send_to(self, gateway: int, forward: Forward) -> list[SendMessage]:
+        """Return the copy of an event of this gateway that is for the gateway with the number *gateway* alone."""
+        name = self._names.get(gateway)
+        return [] if name is None else self._relayed(forward, name, is_alone=True)
+
     def copies_of(
         self, forward: Forward, record: Advertisement | None, now: Instant, is_known: bool = False
     ) -> list[SendMessage]:

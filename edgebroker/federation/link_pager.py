@@ -83,6 +83,14 @@ class LinkPager:
                     self._lose(link, page, PAGE_MISSING)
         self._update()
 
+    def grow_outboxes(self) -> None:
+        """Let all outboxes together have half of what pages may take on the disk, each as much as the others leave."""
+        if self._journal is not None:
+            share = self._journal.page_bytes_max // 2
+            on_disk = sum(link.outbox.backlog.disk_bytes for link in self._links)
+            for link in self._links:
+                link.outbox.grow(share - on_disk + link.outbox.backlog.disk_bytes)
+
     def _update(self) -> None:
         self.paged = [link for link in self._links if link.outbox.backlog.pages]
         pages = [page for link in self.paged for page in link.outbox.backlog.pages]

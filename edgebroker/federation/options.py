@@ -59,8 +59,8 @@ class FederationOptions:
     """How long a gateway must be without any link until another one of its site publishes its clients' wills; 0: none
     are, and this gateway tells nobody of its clients' wills.
     """
-    roaming: bool = True
-    """Whether a client that connects at another gateway finds its session there."""
+    roams: bool = True
+    """Whether a client that connects at another gateway finds its session there (`session_directory`)."""
     session_wait_ms: int = 2_000
     """How long a CONNECT waits at most for the session of its client, while other gateways may have one."""
     outbox: OutboxOptions = DEFAULT_OUTBOX
@@ -77,5 +77,5 @@ PUBLISHED_OPTIONS: Final = FederationOptions(
     wants_answers=False,
     suback_wait_ms=0,
     dead_gateway_wills_after_s=0,
-    roaming=False,
+    roams=False,
 )

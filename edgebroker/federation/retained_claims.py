@@ -28,6 +28,8 @@ CLAIMS_TOPIC: Final = "$SYS/federation/retained"
 """The topic of the events. Clients can neither publish to it nor get it from another gateway."""
 WILLS_TOPIC: Final = "$SYS/federation/wills"
 """The topic of what gateways tell each other of wills (`pending_wills`)."""
+SESSIONS_TOPIC: Final = "$SYS/federation/sessions"
+"""The topic of what they tell each other of their sessions (`session_directory`)."""
 SITE_FILTER: Final = TopicFilter.parse("$SYS/federation/+")
 SUBSCRIPTION: Final = 0
 """The number of the gateway's own subscription to events of its site; those of clients begin with 1."""
@@ -59,17 +61,23 @@ class GatewayPublisher:
         """Publish an event at *now_ms*, in milliseconds since 1970. *is_for_all*: for all gateways of the federation,
         not only those of the site.
         """
-        forward = self._next(topic, payload, now_ms)
+        forward = self._event(topic, payload, now_ms)
         if is_for_all:
             return self._forwarder.publish(forward, None, now)
         return self._forwarder.publish_inside(forward, now)
 
-    def publish_to(self, gateway: int, cluster: int, payload: bytes, now_ms: int, now: Instant) -> list[SendMessage]:
-        """Publish an event for the gateway numbered *gateway*, in *cluster*, alone."""
-        forward = self._next(address_of(gateway), payload, now_ms)
+    def publish_in_order(
+        self, gateway: int, cluster: int, payload: bytes, now_ms: int, now: Instant
+    ) -> list[SendMessage]:
+        """Publish an event for the gateway with the number *gateway*, in *cluster*, alone: behind earlier ones."""
+        forward = self._event(address_of(gateway), payload, now_ms)
         return self._forwarder.publish_to(forward, cluster, now)
 
-    def _next(self, topic: str, payload: bytes, now_ms: int) -> Forward:
+    def publish_to(self, gateway: int, topic: str, payload: bytes, now_ms: int) -> list[SendMessage]:
+        """Publish an event for the gateway with the number *gateway* alone. It may overtake others."""
+        return self._forwarder.send_to(gateway, self._event(topic, payload, now_ms))
+
+    def _event(self, topic: str, payload: bytes, now_ms: int) -> Forward:
         if not self._publisher:
             self._publisher = self._reserve_number()
         self._sequence += 1

@@ -161,15 +161,15 @@ class FederationRouter:
         self.reorder_buffer = ReorderBuffer()
         self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
-        self._publisher = publisher = GatewayPublisher(
+        self.publisher = GatewayPublisher(
             self.forwarder, self.region.advertisements.reserve_number, self.ids.before_first, self.gateway.cluster
         )
-        self.claims = RetainedClaims(publisher)
+        self.claims = RetainedClaims(self.publisher)
         self.wills = WillKeeper(
-            topology, self.gateway, self.gossip.link_state, publisher, options.dead_gateway_wills_after_s * SECOND
+            topology, self.gateway, self.gossip.link_state, self.publisher, options.dead_gateway_wills_after_s * SECOND
         )
         self.pairs = BridgePairs(
-            publisher,
+            self.publisher,
             self.gateway.number,
             self.gossip.link_state.is_number_reachable,
             lambda: all(map(self.gossip.is_up, self.gateway.peers())),
@@ -391,12 +391,12 @@ class FederationRouter:
             address = TopicFilter.parse(address_of(self.gateway.number))
             self.gossip.announce(self.interests.subscribed(ADDRESS_SUBSCRIPTION, address, ((),)))
 
-    def send_to(self, gateway: int, payload: bytes, now: Instant) -> list[SendMessage]:
+    def send_in_order(self, gateway: int, payload: bytes, now: Instant) -> list[SendMessage]:
         """Send *payload* to the gateway numbered *gateway*, which gets it once, behind what it was sent before, and
         perhaps when it is back.
         """
         cluster = self.gossip.link_state.cluster_of(gateway)
-        return self._publisher.publish_to(gateway, cluster, payload, self._unix_ms(now), now)
+        return self.publisher.publish_in_order(gateway, cluster, payload, self._unix_ms(now), now)
 
     def will_published(self, gateway: int, will: PendingWill, now: Instant) -> list[SendMessage]:
         """Tell *gateway* that *will* of a `PublishWills` was published here."""

@@ -78,13 +78,15 @@ def test_what_does_not_go_together_is_refused(text: str, told: str) -> None:
 def test_a_gateway_takes_part_as_its_settings_say(settings: Settings) -> None:
     text = '[overlay]\ntopology = "t"\nrouting = "dynamic"\nlease_s = 259200\nidle_advertisements_max = 9\n'
     asked = Settings.parse(
-        text + "suback_wait_ms = 8\nretained_cache_bytes_max = 7\ndead_gateway_wills_after_s = 6\n", "f.toml", Path()
+        text + "suback_wait_ms = 8\nretained_cache_bytes_max = 7\ndead_gateway_wills_after_s = 6\nroaming = false\n",
+        "f.toml",
+        Path(),
     )
     overlay = replace(asked.overlay, topology=settings.overlay.topology)
     options = load_membership(replace(settings, overlay=overlay)).options
     assert (options.is_dynamic, options.lease_s, options.idle_advertisements_max) == (True, 259_200, 9)
     assert (options.suback_wait_ms, options.retained_cache_bytes_max) == (8, 7)
-    assert options.dead_gateway_wills_after_s == 6
+    assert (options.dead_gateway_wills_after_s, options.roams) == (6, False)
     assert load_membership(settings).options == DEFAULT_OPTIONS
 
 

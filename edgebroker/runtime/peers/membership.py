@@ -143,6 +143,7 @@ def _options(settings: Settings) -> FederationOptions:
         suback_wait_ms=overlay.suback_wait_ms,
         retained_cache_bytes_max=overlay.retained_cache_bytes_max,
         dead_gateway_wills_after_s=overlay.dead_gateway_wills_after_s,
+        roams=overlay.roaming,
         outbox=outbox,
         outboxes=outboxes,
     )

@@ -448,6 +448,7 @@ class OverlaySettings:
     suback_wait_ms: int = key(1_000, Integer(0, 60_000))
     retained_cache_bytes_max: int = key(limits.RETAINED_CACHE_BYTES_MAX, Integer(0, 1_024 * MIB))
     dead_gateway_wills_after_s: int = key(120, Integer(0, 86_400))
+    roaming: bool = key(True, Boolean())
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
     outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
@@ -480,6 +481,7 @@ class OverlaySettings:
                 "strangers_per_address_max",
                 "retained_cache_bytes_max",
                 "dead_gateway_wills_after_s",
+                "roaming",
                 *OUTBOX_KEYS,
                 *PEER_TLS_KEYS,
             )

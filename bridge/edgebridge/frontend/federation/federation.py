@@ -29,6 +29,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.federation.backpressure import CongestionSampler, DiskWatch, PeerBackpressure
 from edgebridge.frontend.federation.convert import encode_other_properties, to_publication
 from edgebridge.frontend.federation.fast_path import FederationFastPath
+from edgebridge.frontend.federation.gateway_events import GatewayEvents, create_directory
 from edgebridge.frontend.federation.held_subacks import HeldSubacks
 from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
@@ -39,7 +40,7 @@ from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import NO_HOST, FrontendHost
 from edgebroker.dataclasses import dataclass
-from edgebroker.federation.bridge_pairs import PAIRS_TOPIC, BridgePair
+from edgebroker.federation.bridge_pairs import BridgePair
 from edgebroker.federation.effects import (
     AttachHeader,
     DeliverEvent,
@@ -59,11 +60,11 @@ from edgebroker.federation.effects import (
     RequestAgain,
     SendAround,
     SendMessage,
+    SessionElsewhere,
     StoreInterests,
 )
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
-from edgebroker.federation.retained_claims import CLAIMS_TOPIC, WILLS_TOPIC, address_of
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
@@ -146,8 +147,7 @@ class FederationMember:
         self._delivery = delivery
         self._journal = session_journal
         self._dials: list[str] = []
-        self._now = now
-        self._planned = NEVER
+        self._now, self._planned = now, NEVER
         self._timer_due: Instant | None = None
         self._timer_changes = -1  # of the routing's timers, when their next deadline was asked for
         self._id_reservation = own = IdReservation(session_journal, stored, now)
@@ -163,18 +163,17 @@ class FederationMember:
             keeps_retained=federated_retained.retains_own,
         )
         self.peers.subscribe_to_site()
-        self._address = address_of(self.peers.gateway.number)
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset, ways)
-        self._grow_outboxes()
-        self._waiting_room = self.links.waiting_room()
         self.backpressure = PeerBackpressure(self.links, self.peers)
         self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
         """Which links are stalled, and how congested they are."""
         self.disk_watch = DiskWatch(session_journal, self.peers)
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
+        self.pager.grow_outboxes()
+        self._waiting_room = self.links.waiting_room()
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
         self.held_subacks = HeldSubacks(session_journal, ways.suback_wait_ms > 0)
@@ -186,6 +185,8 @@ class FederationMember:
         """The sessions that move between gateways; None: none do."""
         self.wills = federated_wills
         self.wills.attach(self.peers, own.boot, ways.dead_gateway_wills_after_s > 0)
+        self.directory = create_directory(topology, self.peers, session_journal, run.boot_id, ways.roams)
+        self.gateway_events = GatewayEvents(self.peers, self.retained, self.wills, self.directory)
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -203,6 +204,7 @@ class FederationMember:
         self._start_links(now)
         self.retained.advertise(now)
         self._perform_atomically(self.peers.resume(self.reorder_store.recovered(now), now), now)
+        self.perform(self.directory.start(now), now)
         self._node.timers.set(OVERLAY, now)
 
     def _start_links(self, now: Instant) -> None:
@@ -221,6 +223,7 @@ class FederationMember:
         """To be called a turn before `stop`: what waits only to be in order, or for an answer, waits no longer."""
         self.held_subacks.release_all()
         self.send_all(self.wills.drain(), now)
+        self.perform(self.directory.flush(now), now)
         self._perform_atomically(self.peers.release_held(now), now)
 
     def close_books(self, now: Instant) -> None:
@@ -321,6 +324,7 @@ class FederationMember:
             self.held_subacks.flush_begun(request)
             self.perform(effects, now)
         self.send_all(self.wills.take_messages(now), now)
+        self.perform(self.directory.fire(now), now)
         due = self.links.next_turn(now)
         while due <= now or self._has_output() or self._has_backpressure():  # most turns are those of clients
             for link in self.links.with_events():
@@ -390,18 +394,9 @@ class FederationMember:
     def page_work_done(self, now: Instant) -> None:
         """The disk has done something, or failed: parts of outboxes may be moved to it, or be in memory again."""
         self._now = now
-        self._grow_outboxes()
+        self.pager.grow_outboxes()
         if self.pager.collect(now):
             self._journal.plan_commit()
-
-    def _grow_outboxes(self) -> None:
-        """Let all outboxes together have half of what pages may take on the disk, each as much as the others leave."""
-        storage = self._journal.storage
-        if storage is not None:
-            share = storage.page_bytes_max // 2
-            on_disk = sum(link.outbox.backlog.disk_bytes for link in self.links)
-            for link in self.links:
-                link.outbox.grow(share - on_disk + link.outbox.backlog.disk_bytes)
 
     def _plan(self, due: Instant) -> None:
         """Set the timer OVERLAY. *due*: the next turn that the links need."""
@@ -415,6 +410,7 @@ class FederationMember:
             self.disk_watch.due,
             self.pager.due,
             self.wills.due,
+            self.directory.due,
         ):
             if one is not None and one < due:
                 due = one
@@ -536,6 +532,7 @@ class FederationMember:
                     self.network_seen(now)  # it was cut off from all of them
                 self.perform(self.peers.link_up(peer, now, "flush" in capabilities), now)
                 self.wills.link_up(peer, capabilities, now)
+                self.perform(self.directory.link_up(peer, now), now)
             case LinkDown(peer):
                 self._invalidate_routes()
                 self.link_events.append(event)
@@ -626,6 +623,7 @@ class FederationMember:
                 case EmptyOutbox(peer, store, received):
                     self._empty_outbox(peer, store, received, now)
                 case EndLease(peer):
+                    self.directory.lease_ended(peer)
                     if self.links[peer].connection is None:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
                 case SendAround(peer):
@@ -645,6 +643,10 @@ class FederationMember:
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
                 case PublishWills():
                     self.perform(self.wills.publish(effect, now), now)
+                case SessionElsewhere():
+                    if self.roaming is not None:
+                        clients = self.directory.clients_of(effect.client_fingerprint)
+                        self.roaming.found_elsewhere(clients, effect.gateway, effect.stamp_ms, now)
                 case DeliverUnmodified(number, forwards):
                     self.retained.unmodified_received(number, forwards, now)
         shared.append()
@@ -673,14 +675,8 @@ class FederationMember:
         if event.local_delivery is not None and event.local_delivery.was_held:
             self.reorder_store.remove(forward.header.eid, now)
         publication = to_publication(forward, now)
-        if event.local_delivery is not None and forward.topic == CLAIMS_TOPIC:
-            self.retained.claimed(forward.payload, now)
-        elif event.local_delivery is not None and forward.topic == WILLS_TOPIC:
-            self.wills.notice_received(forward.payload, now)
-        if event.local_delivery is not None and forward.topic == PAIRS_TOPIC:
-            self.perform(self.peers.receive_pair_event(forward, now), now)
-        elif event.local_delivery is not None and forward.topic == self._address and self.roaming is not None:
-            self.roaming.receive(forward, now)
+        if event.local_delivery is not None and is_reserved(forward.topic):
+            self.perform(self.gateway_events.receive(forward, now), now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
             if forward.retain:
                 self.retained.superseded(forward.topic)

@@ -37,7 +37,7 @@ def join(
     *stored*: what its journal says of links. *departures*: those of this process, if it was one before. Raises
     TopologyInvalid: there is no gateway of this name.
     """
-    session_journal = frontend.journal
+    session_journal, before = frontend.journal, frontend.federation
     federated_retained = FederatedRetained(session_journal, frontend.retained, frontend.subscribe_handler.replay)
     node, delivery = frontend.node, frontend.delivery
     overlay = FederationMember(
@@ -73,17 +73,19 @@ def join(
         overlay.backpressure.may_refuse,
         overlay.peer_copies,
     )
-    if ways.roaming:
-        overlay.roaming = overlay.fast_path.roaming = frontend.connect_handler.roaming = _roaming(frontend)
-        overlay.roaming.attach(overlay, None, ways.session_wait_ms * MILLISECOND, frontend.resume_connect)
+    frontend.connect_handler.roaming = None
+    if overlay.directory.is_kept:
+        overlay.roaming = overlay.fast_path.roaming = overlay.gateway_events.roaming = _roaming(before, frontend)
+        frontend.connect_handler.roaming = overlay.roaming
+        overlay.roaming.attach(overlay, overlay.directory, ways.session_wait_ms * MILLISECOND, frontend.resume_connect)
     session_journal.is_federated = frontend.fan_out_cache.is_federated = True
     return overlay
 
 
-def _roaming(frontend: Frontend) -> SessionRoaming:
+def _roaming(before: FederationMember | None, frontend: Frontend) -> SessionRoaming:
     """Return what knows the sessions that move; it outlives a topology."""
-    if frontend.federation is not None and frontend.federation.roaming is not None:
-        return frontend.federation.roaming
+    if before is not None and before.roaming is not None:
+        return before.roaming
     return SessionRoaming(
         frontend.node,
         frontend.connect_handler,
@@ -111,6 +113,7 @@ def rejoin(
     overlay = join(frontend, topology, before.name, run, now, stored, ways, before.peer_copies)
     overlay.peers.forwarder.resume(before.peers.forwarder)
     overlay.wills.take_over(before.wills, now)
+    overlay.directory.resume(before.directory)
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
     overlay.perform(overlay.peers.resume_pairs(before.peers, now), now)

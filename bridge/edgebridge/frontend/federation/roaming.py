@@ -316,6 +316,17 @@ class SessionRoaming:
         found = [each for each in self._departures if each.client == client]
         return None if not found else self._departures[found[-1]].departure
 
+    def found_elsewhere(self, clients: Iterable[str], gateway: int, stamp_ms: int, now: Instant) -> None:
+        """Handle that *gateway* may have a session of *clients*, who have one here: the news of one of them were late.
+        The gateway at which the client connected last claims the other one. *stamp_ms*: when it connected there.
+        """
+        for client in clients:
+            session = self._connect_handler.sessions.get(ClientId(client))
+            if session is not None and self._numbers.get(client, 0) > stamp_ms:
+                self._send(gateway, SessionClaim(TransferKey(self._own, self._next_number(now), client), False), now)
+                self.claimed += 1
+        self.number_seen(stamp_ms)
+
     def _denied(self, key: TransferKey, gateway: int, now: Instant) -> None:
         claim = self._claims.get(key.client)
         if claim is not None and key.gateway == self._own:
@@ -381,7 +392,7 @@ class SessionRoaming:
             self._loopback.append(message)
             self._plan(now + 1)
         elif self._member.peers.gossip.link_state.name_of(gateway) is not None:
-            self._member.perform(self._member.peers.send_to(gateway, encode_transfer(message), now), now)
+            self._member.perform(self._member.peers.send_in_order(gateway, encode_transfer(message), now), now)
 
     def _record(self, session: Session, transfer: Transfer, now: Instant) -> None:
         if session.number:
@@ -429,6 +440,8 @@ class SessionRoaming:
         for timer in ("will", "session", "expire", "share", "age"):
             self._node.timers.cancel((timer, client))
         self._numbers.pop(client, None)
+        if self._journal.directory is not None:
+            self._journal.directory.removed(client)
         self._connect_handler.rename_departing(session, ClientId(departing_name(key.gateway, key.number, client)))
         records = dict(session.subscription_records)
         session.release_filters()

@@ -157,6 +157,8 @@ class StateRecovery:
         session = self._connect_handler.begin_session(ClientId(kept.client_id))
         session.number, session.user = kept.number, kept.user
         self._connect_handler.session_quota.restore(session)
+        if self._journal.directory is not None:
+            self._journal.directory.restored(kept.client_id)
         session.expiry_s, session.disconnected_at = kept.expiry_s, gone_at
         session.bridge_sync, session.uncleared = kept.bridge_sync, kept.uncleared
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us

@@ -2,7 +2,7 @@
 
 
 cdef class SessionJournal:
-    cdef public object storage, clock_offset
+    cdef public object storage, clock_offset, directory
     cdef public long long awaited, synced, last_session
     cdef public bint is_full, is_refusing, is_in_qos2, is_federated, is_in_transaction
     cdef public list unblocked

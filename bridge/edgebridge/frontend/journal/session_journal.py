@@ -8,7 +8,7 @@ else waits.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from edgebridge.frontend.connection import Connection, DurabilityBarrier
 from edgebridge.frontend.journal.transactions import PendingTransactions
@@ -31,7 +31,7 @@ from edgebridge.session.journal.session_records import (
     unsubscription_record,
 )
 from edgebridge.session.session import Session
-from edgebroker.instants import NEVER, Duration, Instant
+from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
 from edgebroker.limits import JOURNAL_RECORD_BYTES_MAX, MIB
 from edgebroker.node.timers import TimerQueue
 from edgebroker.publication import Publication
@@ -42,6 +42,19 @@ COMMIT: Final = ("commit",)
 """The deadline at which waiting records go to the disk."""
 DURABLE_MESSAGE_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX - 2 * MIB
 """The largest message that is kept: its record says its copies too, 11 bytes for each of 20,000 sessions and more."""
+
+
+class DurableSessions(Protocol):
+    """Who is told of durable sessions: in a federation, the directory of sessions."""
+
+    def restored(self, client_id: str) -> None:
+        """Know a session of an earlier run."""
+
+    def added(self, client_id: str, stamp_ms: int) -> None:
+        """Know a session that began at *stamp_ms*, in milliseconds since 1970, or went on."""
+
+    def removed(self, client_id: str) -> None:
+        """Know that a session is no more, or is durable no more."""
 
 
 class SessionJournal:
@@ -61,6 +74,8 @@ class SessionJournal:
         self.unblocked: list[Connection] = []
         """Connections that became dirty because the disk caught up, or failed."""
         self.last_session = 0
+        self.directory: DurableSessions | None = None
+        """Who is told of durable sessions, in a federation."""
         self._promised: dict[str, Durability] = {}  # client -> what holds for what it publishes, if anything is kept
         self._ending: dict[str, int] = {}  # client -> the record that ends its session, until it is on disk
         self._timers = timers
@@ -107,6 +122,8 @@ class SessionJournal:
             session.waits_for_sync = durability.waits_for_sync
             session.sync_delay_us = durability.sync_delay_us
             self._append_for(session, session_record(session), session.waits_for_sync, now)
+            if self.directory is not None:
+                self.directory.added(session.client_id, (now + self.clock_offset) // MILLISECOND)
 
     def resume_session(self, session: Session, durability: Durability, now: Instant) -> None:
         """The client of a kept session is back, on new terms, which hold from now on: also whether it is kept."""
@@ -132,6 +149,8 @@ class SessionJournal:
         if session.number:
             self._append_for(session, ONE.pack(SessionRecordKind.ENDED, session.number), session.waits_for_sync, now)
             session.number = 0
+            if self.directory is not None:
+                self.directory.removed(session.client_id)
             if session.waits_for_sync:
                 self._ending[session.client_id] = self.awaited
 
