@@ -193,22 +193,23 @@ class SessionDirectory:
         """Tell others what is due: the changes, or the digest."""
         if self.due is None or now < self.due:
             return []
-        return self.flush(now) or self._tell_digest(now)
+        return self.flush(now) if self._added or self._removed else self._tell_digest(now)
 
     def flush(self, now: Instant) -> list[Effect]:
         """Tell others all changes now."""
+        left = len(self._removed) + len(self._added)
+        if not left or not self._is_started:
+            return []
         effects: list[Effect] = []
         removed, added = map(client_fingerprint, self._removed), iter(self._added.items())
-        left = len(self._removed) + len(self._added)
-        while left and self._is_started:
+        while left:
             gone = tuple(islice(removed, CHANGES_MAX))
             new = tuple((client_fingerprint(client), at) for client, at in islice(added, CHANGES_MAX - len(gone)))
             left -= len(gone) + len(new)
             self._version += 1
             effects += self._publish(self._changes(has_more=left > 0, removed=gone, added=new), now)
-        if effects:
-            self._removed, self._added = {}, {}
-            self._told(now)
+        self._removed, self._added = {}, {}
+        self._told(now)
         return effects
 
     def _tell_digest(self, now: Instant, wants_answer: bool = False) -> list[Effect]:
@@ -287,10 +288,11 @@ class SessionDirectory:
         if copy.asked_at is None:  # it was asked twice, or by an earlier run of this gateway
             return []
         told = range(answer.first, answer.until) if answer.is_whole else answer.buckets
+        reported = {fingerprint for changes in copy.changes for fingerprint, _ in changes.added}
         effects: list[Effect] = []
         for number in told:
             before = copy.summary.replace(number, answer.buckets.get(number, EMPTY))
-            new = set(copy.summary.buckets.get(number, ())).difference(before)
+            new = set(copy.summary.buckets.get(number, ())).difference(before, reported)
             effects += self._elsewhere(gateway, ((fingerprint, 0) for fingerprint in sorted(new)))
         if answer.run != copy.run:
             copy.run, copy.version, told = answer.run, answer.version, range(BUCKETS)
