@@ -211,6 +211,10 @@ class Forwarder:
         sends = self._route_all(forward, (), 1 << cluster, now)
         return self._in_order(forward, sends, now) if self._sorts else sends
 
+    def last_events(self) -> dict[int, int]:
+        """Return the publishers of recent events that were seen here, each with the sequence of its last one."""
+        return self._duplicate_filter.last_sequences(self._own)
+
     def send_to(self, gateway: int, forward: Forward) -> list[SendMessage]:
         """Return the copy of an event of this gateway that is for the gateway with the number *gateway* alone."""
         name = self._names.get(gateway)

@@ -50,3 +50,12 @@ class DuplicateFilter:
             self._older, self._recent = self._recent, {}
         self._recent.update(dict.fromkeys(keys, clusters))
         return True
+
+    def last_sequences(self, clusters: int) -> dict[int, int]:
+        """Return the publishers of the events that were seen for any of *clusters*, each with its last sequence."""
+        last: dict[int, int] = {}
+        for events in (self._older, self._recent):
+            for key, seen in events.items():
+                if seen & clusters and key & 0xFFFF_FFFF > last.get(key >> 32, 0):
+                    last[key >> 32] = key & 0xFFFF_FFFF
+        return last

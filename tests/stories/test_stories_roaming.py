@@ -22,16 +22,6 @@ TOPOLOGY = Topology.product(Scot(Factor.parse("a-b"), 3))
 SETTLED = 2 * MINUTE
 
 
-class AllGateways:
-    """Any other gateway may have any session."""
-
-    def __init__(self, numbers: list[int]) -> None:
-        self.numbers = tuple(numbers)
-
-    def holders(self, client_id: str) -> tuple[int, ...]:
-        return self.numbers
-
-
 class Walk:
     """Three sites of two gateways, publishers at three of them, and a reader that walks."""
 
@@ -39,7 +29,6 @@ class Walk:
         self.simulation = Simulation(seed)
         self.gateways = SimulatedGateways(self.simulation, TOPOLOGY, is_stored=True)
         self.gateways.wait_for_links()
-        self.locate()
         self.publishers = [
             Participant(f"publisher-{name}", self.gateways[name], V5, True, 100, FAIR) for name in ("a.0", "b.1", "a.2")
         ]
@@ -48,13 +37,7 @@ class Walk:
             one.connect()
         self.wait()
         self.reader.subscribe("t/#", 2)
-        self.wait()
-
-    def locate(self) -> None:
-        for gateway in self.gateways:
-            roaming = gateway.overlay.roaming
-            assert roaming is not None
-            roaming._locator = AllGateways(gateway.overlay.other_gateways())
+        self.wait(3 * SECOND)
 
     def wait(self, length: int = SECOND) -> None:
         self.simulation.run_until(self.simulation.now + length)
@@ -132,7 +115,6 @@ def test_a_walk_over_all_gateways_while_some_crash(seed: int) -> None:
                 gateway.power_off(bool(random.randrange(2)))
                 walk.wait(random.randrange(3) * SECOND // 2)
                 gateway.power_on()
-                walk.locate()
             for one in (*walk.publishers, walk.reader):
                 if not one.is_ready and not random.randrange(2):
                     one.connect()

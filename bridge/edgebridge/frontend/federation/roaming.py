@@ -47,6 +47,7 @@ from edgebridge.session.journal.transfer_records import (
     copy_event_record,
     departing_name,
     known_events_record,
+    last_events_record,
     transfer_record,
 )
 from edgebridge.session.lifecycle import ConnectionState
@@ -99,6 +100,8 @@ KNOWN_FOR: Final[Duration] = 60 * SECOND
 """Events that came with a session are known for so long after it has come as a whole."""
 RETRY: Final[Duration] = 5 * SECOND
 """How often it is tried to tell all gateways of a new subscription, while some cannot be reached."""
+EVENTS_IN_RECORD: Final = 4_096
+"""Publishers in one record of a piece: 32 KiB."""
 FLUSH_WAIT: Final[Duration] = SECOND
 PAGE_WAIT: Final[Duration] = 100 * MILLISECOND
 """A part of a queue is being read from the disk."""
@@ -178,6 +181,9 @@ class RoamingSession:
     """This gateway's own copies, which wait until the session has come as a whole."""
     known: dict[EventId, None] = field(default_factory=dict)
     """Events that came with the session, or were delivered while it did."""
+    last: dict[int, int] = field(default_factory=dict)
+    """Publisher -> the sequence of its last event that the gateways have seen from which the session comes. Events up to
+    it came there, or come with the session."""
     inherited: set[str] = field(default_factory=set)
     """The subscriptions that came with the session."""
 
@@ -322,8 +328,11 @@ class SessionRoaming:
         """
         for client in clients:
             session = self._connect_handler.sessions.get(ClientId(client))
-            if session is not None and self._numbers.get(client, 0) > stamp_ms:
-                self._send(gateway, SessionClaim(TransferKey(self._own, self._next_number(now), client), False), now)
+            if session is None:
+                continue
+            number = self._numbers.get(client, 0)
+            if number > stamp_ms:
+                self._send(gateway, SessionClaim(TransferKey(self._own, number, client), False), now)
                 self.claimed += 1
         self.number_seen(stamp_ms)
 
@@ -429,7 +438,7 @@ class SessionRoaming:
                 self._send(key.gateway, SessionDenial(key), now)
         elif claim.is_clean:
             self._connect_handler.end_session(session, now)
-        elif session.number:
+        elif session.number and key not in self._departures:
             self._depart(session, key, now)
         else:
             self._send(key.gateway, SessionDenial(key), now)
@@ -440,8 +449,6 @@ class SessionRoaming:
         for timer in ("will", "session", "expire", "share", "age"):
             self._node.timers.cancel((timer, client))
         self._numbers.pop(client, None)
-        if self._journal.directory is not None:
-            self._journal.directory.removed(client)
         self._connect_handler.rename_departing(session, ClientId(departing_name(key.gateway, key.number, client)))
         records = dict(session.subscription_records)
         session.release_filters()
@@ -498,6 +505,9 @@ class SessionRoaming:
         session = state.session
         records = list(session.subscription_records.values())
         records += [PACKET.pack(SessionRecordKind.RECEIVED, session.number, each) for each in session.received]
+        last = [*self._last_events(state).items()]
+        for at in range(0, len(last), EVENTS_IN_RECORD):
+            records.append(last_events_record(session.number, last[at : at + EVENTS_IN_RECORD]))
         items = [PieceItem(record) for record in records]
         for entry in list(session.inflight):
             items.append(self._item(state, entry, now))
@@ -514,6 +524,13 @@ class SessionRoaming:
             is_sent = not items
             self._send_piece(state, departure, piece, flags | PieceFlag.READY if is_sent else flags, now)
             flags = PieceFlag(0)
+
+    def _last_events(self, state: RoamingSession) -> dict[int, int]:
+        assert self._member is not None
+        last = dict(state.last)
+        for publisher, sequence in self._member.peers.forwarder.last_events().items():
+            last[publisher] = max(sequence, last.get(publisher, 0))
+        return last
 
     def _send_piece(
         self, state: RoamingSession, departure: Transfer, items: list[PieceItem], flags: PieceFlag, now: Instant
@@ -606,9 +623,11 @@ class SessionRoaming:
 
     def _begin_arrival(self, key: TransferKey, holder: int, kept: StoredSession, now: Instant) -> RoamingSession:
         client = ClientId(key.client)
-        session = self._connect_handler.sessions.get(client)
+        session, state = self._connect_handler.sessions.get(client), self._states.get(client)
         flags = TransferFlag(0)
-        if session is None:
+        if session is not None and state is not None and state.arrivals and _is_unused(session):
+            pass  # it came from a gateway that had not found this one
+        elif session is None:
             claims = None if kept.claims is None else Acl({}, tuple(read_rule(text) for text in kept.claims))
             session = self._connect_handler.begin_absent(
                 client, kept.user, claims, kept.expiry_s, kept.durability, now
@@ -633,6 +652,10 @@ class SessionRoaming:
                 continue
             state.inherited.add(stored.text)
             journal.subscribed(session, stored.text, session.subscription_records[stored.text], now)
+        if kept.roaming is not None and kept.roaming.last:
+            for publisher, sequence in kept.roaming.last.items():
+                state.last[publisher] = max(sequence, state.last.get(publisher, 0))
+            journal.append_for(session, last_events_record(session.number, kept.roaming.last.items()), now)
         for packet_id in kept.received - session.received:
             session.received.add(packet_id)
             record = PACKET.pack(SessionRecordKind.RECEIVED, session.number, packet_id)
@@ -752,13 +775,15 @@ class SessionRoaming:
         session, departure, ledger = state.session, state.departure, self._node.ledger
         qos = min(publication.qos, copy.qos)
         is_own = departure is not None and copy.has_no_local and publication.publisher == departure.key.client
-        if is_own or (qos and event in state.known):
+        is_inherited = any(subscription.text in state.inherited for subscription in copy.subscriptions)
+        was_there = is_inherited and event[1] <= state.last.get(event[0], 0)
+        if is_own or was_there or (qos and event in state.known):
             ledger.drop(now, publication, session.client_id, copy.label, qos, Cause.HANDED_OVER)
             return True
         if not qos:
             return False
         if state.is_arriving:
-            if any(subscription.text in state.inherited for subscription in copy.subscriptions):
+            if is_inherited:
                 self._hold(state, publication, copy, qos, event, now)
                 return True
             state.known[event] = None
@@ -805,7 +830,7 @@ class SessionRoaming:
                     self._record(state.session, arrival, now)
                     del state.arrivals[key], self._arrivals[key]
             if not state.arrivals:
-                state.known, state.inherited = {}, set()
+                state.known, state.last, state.inherited = {}, {}, set()
                 if state.departure is None:
                     del self._states[state.session.client_id]
         dues = [each.due for claim in self._claims.values() for each in claim.connects]
@@ -867,7 +892,15 @@ class SessionRoaming:
         departure = state.departure
         if departure is not None:
             del self._departures[departure.key]
+            self._forget_client(departure.key.client)
             self._send_piece(state, departure, [], PieceFlag.LAST, now)
+
+    def _forget_client(self, client: str) -> None:
+        """Let the others know that this gateway has no session of *client*, and does not know any more where it is."""
+        directory = self._journal.directory
+        is_here = ClientId(client) in self._connect_handler.sessions
+        if directory is not None and not is_here and self._latest_departure(client) is None:
+            directory.removed(client)
 
     def held_entries(self, session: Session) -> Iterable[QueueEntry]:
         """Return what is held for *session*."""
@@ -889,12 +922,14 @@ class SessionRoaming:
             yield copy_event_record(session.number, entry.number, event, True)
         if state.known:
             yield known_events_record(session.number, [*state.known])
+        if state.last:
+            yield last_events_record(session.number, [*state.last.items()])
 
     def restore(self, session: Session, stored: StoredRoaming, held: StoredSession, now: Instant) -> None:
         """Take back what an earlier run left of a session that moves. *held*: has the copies that were held."""
         state = self._states[session.client_id] = RoamingSession(session)
         state.events = {copy: event for copy, (event, is_held) in stored.events.items() if not is_held}
-        state.known = dict(stored.known)
+        state.known, state.last = dict(stored.known), dict(stored.last)
         state.inherited = set(session.subscription_records)
         by_event = {copy: event for copy, (event, _) in stored.events.items()}
         last = session.last_copy

@@ -78,6 +78,8 @@ class SessionRecordKind(IntEnum):
     """The event of a copy for a session that moves."""
     KNOWN_EVENTS = 27
     """Events that came with a session that moves."""
+    LAST_EVENTS = 28
+    """The last event of each publisher that the gateways have seen from which a session comes."""
 
 
 SESSION: Final = Struct(">BIIB")  # kind, session, expiry s, flags

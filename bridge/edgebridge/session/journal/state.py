@@ -77,6 +77,7 @@ _SHORTEST_ALONE: Final[dict[int, int]] = {
     SessionRecordKind.TRANSFER: TRANSFER.size + 2,
     SessionRecordKind.COPY_EVENT: COPY_EVENT.size,
     SessionRecordKind.KNOWN_EVENTS: KNOWN_EVENTS.size,
+    SessionRecordKind.LAST_EVENTS: KNOWN_EVENTS.size,
 }
 """Bytes of a record at least. Of those that are shorter 64 KiB hold most, and to find out by an error takes longest."""
 _ALONE: Final = frozenset(bytes((kind,)) for kind in _SHORTEST_ALONE)
@@ -215,6 +216,7 @@ class JournalState:
             SessionRecordKind.TRANSFER: self._transfer,
             SessionRecordKind.COPY_EVENT: self._copy_event,
             SessionRecordKind.KNOWN_EVENTS: self._known_events,
+            SessionRecordKind.LAST_EVENTS: self._last_events,
             **dict.fromkeys(KINDS, self._deliveries.apply),
             **dict.fromkeys(LINK_KINDS, self._link),
         }
@@ -483,6 +485,11 @@ class JournalState:
         roaming = self._roaming(record)
         if roaming is not None:
             roaming.known_events(record)
+
+    def _last_events(self, record: bytes) -> None:
+        roaming = self._roaming(record)
+        if roaming is not None:
+            roaming.last_events(record)
 
     # -- the rest -----------------------------------------------------------------------------------------------
 

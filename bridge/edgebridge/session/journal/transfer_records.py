@@ -21,7 +21,7 @@ TRANSFER: Final = Struct(">BIBHHQI")
 """Kind, session, flags, number of the other gateway, number of the gateway that claimed the session, number of the
 claim, and the last piece that was sent or came; the client's name follows."""
 COPY_EVENT: Final = Struct(">BIIBII")  # kind, session, copy, whether it is held, publisher and sequence of the event
-KNOWN_EVENTS: Final = Struct(">BI")  # kind, session; then rows
+KNOWN_EVENTS: Final = Struct(">BI")  # kind, session; then rows, as in LAST_EVENTS
 EVENT_ROW: Final = Struct(">II")  # publisher and sequence of the event
 DEPARTING_PREFIX: Final = "$roaming/"
 """Begins the name of a session that goes to another gateway: its client's own name may be in use here again."""
@@ -70,6 +70,8 @@ class StoredRoaming:
     """Copy -> its event, and whether the copy is held until the session has come as a whole."""
     known: dict[EventId, None] = field(default_factory=dict)
     """Events that came with the session."""
+    last: dict[int, int] = field(default_factory=dict)
+    """Publisher -> the sequence of its last event that the gateways have seen from which the session comes."""
 
     def transfer(self, record: bytes) -> StoredTransfer:
         """Take in a TRANSFER."""
@@ -80,6 +82,7 @@ class StoredRoaming:
             self.transfers.pop(stored.key, None)
             if not self.transfers:
                 self.known.clear()
+                self.last.clear()
         else:
             self.transfers[stored.key] = stored
         return stored
@@ -93,6 +96,11 @@ class StoredRoaming:
         """Take in a KNOWN_EVENTS."""
         for publisher, sequence in EVENT_ROW.iter_unpack(memoryview(record)[KNOWN_EVENTS.size :]):
             self.known[publisher, sequence] = None
+
+    def last_events(self, record: bytes) -> None:
+        """Take in a LAST_EVENTS."""
+        for publisher, sequence in EVENT_ROW.iter_unpack(memoryview(record)[KNOWN_EVENTS.size :]):
+            self.last[publisher] = max(sequence, self.last.get(publisher, 0))
 
 
 def departing_name(gateway: int, number: int, client: str) -> str:
@@ -122,3 +130,9 @@ def known_events_record(session: int, events: Iterable[EventId]) -> bytes:
     """KNOWN_EVENTS."""
     rows = b"".join([EVENT_ROW.pack(*event) for event in events])
     return KNOWN_EVENTS.pack(SessionRecordKind.KNOWN_EVENTS, session) + rows
+
+
+def last_events_record(session: int, events: Iterable[EventId]) -> bytes:
+    """LAST_EVENTS."""
+    rows = b"".join([EVENT_ROW.pack(*event) for event in events])
+    return KNOWN_EVENTS.pack(SessionRecordKind.LAST_EVENTS, session) + rows
