@@ -55,6 +55,7 @@ from edgebridge.session.queue.outbox import SessionOutbox
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Connect
 from edgebridge.wire.properties import Properties
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.federation.session_transfer import (
@@ -102,6 +103,8 @@ RETRY: Final[Duration] = 5 * SECOND
 """How often it is tried to tell all gateways of a new subscription, while some cannot be reached."""
 EVENTS_IN_RECORD: Final = 4_096
 """Publishers in one record of a piece: 32 KiB."""
+NUMBERS_MAX: Final = 10_000
+"""Clients of whose sessions it is known since which claim they are here, about 200 bytes each."""
 FLUSH_WAIT: Final[Duration] = SECOND
 PAGE_WAIT: Final[Duration] = 100 * MILLISECOND
 """A part of a queue is being read from the disk."""
@@ -136,9 +139,10 @@ class PendingConnect:
 class PendingClaim:
     """A session that is being claimed."""
 
+    number: int
     awaited: set[int]
     """The gateways that have not answered."""
-    connects: list[PendingConnect]
+    pending: PendingConnect | None = None
     is_answered: bool = False
 
 
@@ -224,6 +228,8 @@ class SessionRoaming:
         self._due: Instant = NEVER
         self._numbers: dict[str, int] = {}
         """Client -> the number of the claim by which its session came, or that it would have had when it began here."""
+        self._gone: dict[str, tuple[int, int]] = {}
+        """Client -> the number of the last claim of its session by another gateway, and that gateway."""
         self._unanswered: set[str] = set()
         """Clients whose sessions began because no gateway had answered in time."""
         self._last_number = 0
@@ -278,22 +284,25 @@ class SessionRoaming:
             return False
         claim = self._claims.get(client)
         if claim is None:
-            if ClientId(client) in self._connect_handler.sessions:
+            session = self._connect_handler.sessions.get(ClientId(client))
+            if session is not None and not (client in self._unanswered and _is_unused(session)):
                 return False
+            if session is not None:  # its client may not have heard of it
+                self._end_unused(session, now)
             holders = self._holders(client)
             if not holders:
-                self._numbers[client] = self._next_number(now)
+                self._set_number(client, self._next_number(now))
                 return False
             message = SessionClaim(TransferKey(self._own, self._next_number(now), client), connect.clean_start)
             for holder in holders:
                 self._send(holder, message, now)
             self.claimed += 1
-            self._numbers[client] = message.key.number
+            self._set_number(client, message.key.number)
             if connect.clean_start:
                 return False
-            claim = self._claims[client] = PendingClaim(holders, [])
-        pending = PendingConnect(connection, connect, verdict, proof, now + self._wait)
-        claim.connects.append(pending)
+            claim = self._claims[client] = PendingClaim(message.key.number, holders)
+        self._refuse_pending(claim)
+        pending = claim.pending = PendingConnect(connection, connect, verdict, proof, now + self._wait)
         connection.state = ConnectionState.AUTHENTICATING
         connection.is_held = True
         self._node.timers.set(("connect", connection.number), pending.due + CONNECT_GRACE)
@@ -305,6 +314,18 @@ class SessionRoaming:
         self._last_number = max(self._last_number + 1, (now + self._journal.clock_offset) // MILLISECOND)
         return self._last_number
 
+    def _number_of(self, session: Session) -> int:
+        """Return the number of the claim by which *session* came, or the one that it would have had. If that is not
+        known any more: when its client was last seen.
+        """
+        number = self._numbers.get(session.client_id)
+        return number or (session.disconnected_at + self._journal.clock_offset) // MILLISECOND
+
+    def _set_number(self, client: str, number: int) -> None:
+        if client not in self._numbers and len(self._numbers) >= NUMBERS_MAX:
+            del self._numbers[next(iter(self._numbers))]
+        self._numbers[client] = number
+
     def number_seen(self, number: int) -> None:
         """Let the next claim be later than *number*, of another gateway: clocks differ."""
         self._last_number = max(self._last_number, number)
@@ -312,15 +333,43 @@ class SessionRoaming:
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
         holders = set(self._locator.holders(client))
-        departure = self._latest_departure(client)
-        if departure is not None:  # that gateway's own announcement may be on its way
-            holders.add(departure.peer)
+        holders.add(self._whereabouts(client)[1])  # that gateway's own announcement may be on its way
+        self._gone.pop(client, None)
         return holders - {self._own}
 
-    def _latest_departure(self, client: str) -> Transfer | None:
-        """Return the last move of a session of *client* to another gateway that is not over."""
-        found = [each for each in self._departures if each.client == client]
-        return None if not found else self._departures[found[-1]].departure
+    def _whereabouts(self, client: str) -> tuple[int, int]:
+        """Return the number of the last claim of the session of *client* by another gateway, and where it has gone."""
+        found = [self._gone.get(client, (0, self._own))]
+        for state in self._departures.values():
+            departure = state.departure
+            if departure is not None and departure.key.client == client:
+                found.append((departure.key.number, departure.peer))
+        return max(found)
+
+    def _note_gone(self, key: TransferKey) -> None:
+        """Know that the client of a claim is at another gateway, and no longer waits here."""
+        client = key.client
+        if client not in self._gone and len(self._gone) >= NUMBERS_MAX:
+            del self._gone[next(iter(self._gone))]
+        self._gone[client] = max(self._gone.get(client, (0, 0)), (key.number, key.gateway))
+        claim = self._claims.get(client)
+        if claim is not None and claim.number < key.number:
+            del self._claims[client]
+            self._refuse_pending(claim)
+
+    def _refuse_pending(self, claim: PendingClaim) -> None:
+        """Refuse the CONNECT that waits for *claim*: its client has connected again."""
+        pending, claim.pending = claim.pending, None
+        if pending is not None and not pending.connection.closing:
+            why = "the client connected again elsewhere"
+            client = pending.connect.client_id
+            self._connect_handler.refuse(pending.connection, ReasonCode.SERVER_BUSY, why, client=client)
+
+    def _end_unused(self, session: Session, now: Instant) -> None:
+        if session.connection is not None:
+            self._connect_handler.take_over(session, now)
+        if ClientId(session.client_id) in self._connect_handler.sessions:
+            self._connect_handler.end_session(session, now)
 
     def found_elsewhere(self, clients: Iterable[str], gateway: int, stamp_ms: int, now: Instant) -> None:
         """Handle that *gateway* may have a session of *clients*, who have one here: the news of one of them were late.
@@ -330,7 +379,7 @@ class SessionRoaming:
             session = self._connect_handler.sessions.get(ClientId(client))
             if session is None:
                 continue
-            number = self._numbers.get(client, 0)
+            number = self._number_of(session)
             if number > stamp_ms:
                 self._send(gateway, SessionClaim(TransferKey(self._own, number, client), False), now)
                 self.claimed += 1
@@ -348,17 +397,16 @@ class SessionRoaming:
         """Let in the clients whose sessions are here, or have been waited for long enough."""
         assert self._resume_connect is not None
         for client, claim in [*self._claims.items()]:
-            due = [each for each in claim.connects if claim.is_answered or each.due <= now]
-            claim.connects = [each for each in claim.connects if each not in due]
-            if not claim.connects:
-                del self._claims[client]
-            for each in due:
-                connection = each.connection
-                if connection.state is ConnectionState.AUTHENTICATING and not connection.closing:
-                    if not claim.is_answered:
-                        self.timed_out += 1
-                        self._unanswered.add(client)
-                    self._resume_connect(connection, each.connect, each.verdict, each.proof, now)
+            pending = claim.pending
+            if pending is None or not (claim.is_answered or pending.due <= now):
+                continue
+            del self._claims[client]
+            connection = pending.connection
+            if connection.state is ConnectionState.AUTHENTICATING and not connection.closing:
+                if not claim.is_answered:
+                    self.timed_out += 1
+                    self._unanswered.add(client)
+                self._resume_connect(connection, pending.connect, pending.verdict, pending.proof, now)
 
     # -- messages of other gateways -------------------------------------------------------------------------------
 
@@ -420,7 +468,7 @@ class SessionRoaming:
         sessions = self._connect_handler.sessions
         session = sessions.get(client)
         self.number_seen(key.number)
-        if session is not None and key.number <= self._numbers.get(client, 0):  # it was long on its way
+        if session is not None and key.number <= self._number_of(session):  # it was long on its way
             self._send(key.gateway, SessionDenial(key), now)
             return
         if session is not None and session.connection is not None:
@@ -428,12 +476,13 @@ class SessionRoaming:
             session = sessions.get(client)  # it may have ended with its connection
         if session is not None and client in self._unanswered and _is_unused(session):
             # Its client has gone on, perhaps without having heard of it: the session that it knows is the earlier one.
-            self._connect_handler.end_session(session, now)
+            self._end_unused(session, now)
             session = None
+        number, gateway = self._whereabouts(client)
+        self._note_gone(key)
         if session is None:
-            departure = self._latest_departure(client)
-            if departure is not None and departure.key.number < key.number and departure.peer != key.gateway:
-                self._send(departure.peer, claim, now)
+            if number < key.number and gateway not in (key.gateway, self._own):
+                self._send(gateway, claim, now)
             elif not claim.is_clean:
                 self._send(key.gateway, SessionDenial(key), now)
         elif claim.is_clean:
@@ -576,9 +625,9 @@ class SessionRoaming:
             return
         state = self._arrivals.get(arrival_key)
         if state is None and ClientId(key.client) not in self._connect_handler.sessions:
-            departure = self._latest_departure(key.client)
-            if departure is not None and departure.key.number > key.number:  # the client has gone on meanwhile
-                self._send(departure.peer, piece, now)
+            number, gateway = self._whereabouts(key.client)
+            if number > key.number and gateway != self._own:  # the client has gone on meanwhile
+                self._send(gateway, piece, now)
                 return
         kept, events = self._read(piece)
         if kept is None:
@@ -632,7 +681,7 @@ class SessionRoaming:
             session = self._connect_handler.begin_absent(
                 client, kept.user, claims, kept.expiry_s, kept.durability, now
             )
-            self._numbers[client] = max(self._numbers.get(client, 0), key.number)
+            self._set_number(client, max(self._numbers.get(client, 0), key.number))
         else:
             flags = TransferFlag.ADDITION | TransferFlag.RELEASED
             self._send(holder, SessionRelease(key, True), now)
@@ -833,7 +882,7 @@ class SessionRoaming:
                 state.known, state.last, state.inherited = {}, {}, set()
                 if state.departure is None:
                     del self._states[state.session.client_id]
-        dues = [each.due for claim in self._claims.values() for each in claim.connects]
+        dues = [claim.pending.due for claim in self._claims.values() if claim.pending is not None]
         dues += [arrival.due for state in self._states.values() for arrival in state.arrivals.values()]
         if dues and min(dues) < NEVER:
             self._plan(max(min(dues), now + 1))
@@ -899,7 +948,7 @@ class SessionRoaming:
         """Let the others know that this gateway has no session of *client*, and does not know any more where it is."""
         directory = self._journal.directory
         is_here = ClientId(client) in self._connect_handler.sessions
-        if directory is not None and not is_here and self._latest_departure(client) is None:
+        if directory is not None and not is_here and not any(key.client == client for key in self._departures):
             directory.removed(client)
 
     def held_entries(self, session: Session) -> Iterable[QueueEntry]:
@@ -950,7 +999,7 @@ class SessionRoaming:
             else:
                 state.arrivals[transfer.key, transfer.peer] = transfer
                 self._arrivals[transfer.key, transfer.peer] = state
-                self._numbers[each.client] = max(self._numbers.get(each.client, 0), each.number)
+                self._set_number(each.client, max(self._numbers.get(each.client, 0), each.number))
                 transfer.due = NEVER if transfer.is_open else now + KNOWN_FOR
         self._plan(now + 1)
 
