@@ -16,7 +16,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple, TypeAlias
 
 _HEAD: Final = Struct(">BHQH")  # kind, number of the claiming gateway, number of the claim, bytes of the client's name
-_PIECE: Final = Struct(">HIBH")  # number of the gateway that sends the session, sequence, flags, items
+_PIECE: Final = Struct(">IBH")  # sequence, flags, items
 _ITEM: Final = Struct(">III")  # publisher and sequence of an event, 0 and 0: none; bytes of the record
 _FLAG: Final = Struct(">B")
 _SEQUENCE: Final = Struct(">I")
@@ -76,8 +76,6 @@ class SessionPiece(NamedTuple):
     """A part of the session, up to some 64 KiB."""
 
     key: TransferKey
-    holder: int
-    """The number of the gateway that sends it. Others hand it on to where the client is meanwhile."""
     sequence: int
     """Counts from 1."""
     flags: PieceFlag
@@ -109,8 +107,8 @@ def encode_transfer(message: TransferMessage) -> bytes:
             return _head(_Kind.CLAIM, key) + _FLAG.pack(is_clean)
         case SessionDenial(key):
             return _head(_Kind.DENIAL, key)
-        case SessionPiece(key, holder, sequence, flags, items):
-            parts = [_head(_Kind.PIECE, key), _PIECE.pack(holder, sequence, flags, len(items))]
+        case SessionPiece(key, sequence, flags, items):
+            parts = [_head(_Kind.PIECE, key), _PIECE.pack(sequence, flags, len(items))]
             for item in items:
                 parts += (_ITEM.pack(*item.event, len(item.record)), item.record)
             return b"".join(parts)
@@ -147,7 +145,7 @@ def _head(kind: _Kind, key: TransferKey) -> bytes:
 
 
 def _read_piece(key: TransferKey, payload: bytes, at: int) -> SessionPiece:
-    holder, sequence, flags, count = _PIECE.unpack_from(payload, at)
+    sequence, flags, count = _PIECE.unpack_from(payload, at)
     at += _PIECE.size
     items = []
     for _ in range(count):
@@ -158,4 +156,4 @@ def _read_piece(key: TransferKey, payload: bytes, at: int) -> SessionPiece:
             raise ValueError("the record is longer than its piece")
         items.append(PieceItem(record, (publisher, number)))
         at += size
-    return SessionPiece(key, holder, sequence, PieceFlag(flags), tuple(items))
+    return SessionPiece(key, sequence, PieceFlag(flags), tuple(items))

@@ -8,6 +8,7 @@ import pytest
 
 from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX
 from edgebridge.wire.dialect import V5, V311, Dialect
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
@@ -25,9 +26,10 @@ SETTLED = 2 * MINUTE
 class Walk:
     """Three sites of two gateways, publishers at three of them, and a reader that walks."""
 
-    def __init__(self, seed: int, dialect: Dialect = V5, start: str = "a.0") -> None:
+    def __init__(self, seed: int, dialect: Dialect = V5, start: str = "a.0", wait_s: int = 30) -> None:
         self.simulation = Simulation(seed)
-        self.gateways = SimulatedGateways(self.simulation, TOPOLOGY, is_stored=True)
+        options = FederationOptions(session_wait_ms=wait_s * 1_000)
+        self.gateways = SimulatedGateways(self.simulation, TOPOLOGY, is_stored=True, federation_options=options)
         self.gateways.wait_for_links()
         self.publishers = [
             Participant(f"publisher-{name}", self.gateways[name], V5, True, 100, FAIR) for name in ("a.0", "b.1", "a.2")

@@ -123,6 +123,9 @@ class SessionLocator(Protocol):
     def holders(self, client_id: str) -> tuple[int, ...]:
         """Return the numbers of the gateways that may have a session of the client."""
 
+    def is_known(self, gateway: int) -> bool:
+        """Return whether it is known which sessions *gateway* has."""
+
 
 @dataclass(slots=True)
 class PendingConnect:
@@ -233,7 +236,6 @@ class SessionRoaming:
         self._unanswered: set[str] = set()
         """Clients whose sessions began because no gateway had answered in time."""
         self._last_number = 0
-        self._loopback: list[TransferMessage] = []  # for this gateway itself
         self._flush = 0  # the question whether all gateways know the subscriptions of what arrived; 0: none is open
         self._retry_at: Instant = 0
         self.claimed = 0
@@ -332,7 +334,9 @@ class SessionRoaming:
 
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
+        assert self._member is not None
         holders = set(self._locator.holders(client))
+        holders |= {each for each in self._member.other_gateways() if not self._locator.is_known(each)}
         holders.add(self._whereabouts(client)[1])  # that gateway's own announcement may be on its way
         self._gone.pop(client, None)
         return holders - {self._own}
@@ -425,19 +429,17 @@ class SessionRoaming:
             case SessionDenial(key):
                 self._denied(key, source, now)
             case SessionPiece():
-                self._handle_piece(message, now)
+                self._handle_piece(message, source, now)
             case PieceReceipt(key, sequence):
                 state = self._departures.get(key)
                 if state is not None and state.departure is not None:
                     departure = state.departure
                     departure.acknowledged = max(departure.acknowledged, sequence)
-                    departure.peer = source
                     self._plan(now + 1)
             case SessionRelease(key, is_immediate):
                 state = self._departures.get(key)
                 if state is not None and state.departure is not None:
                     departure = state.departure
-                    departure.peer = source
                     departure.flags |= TransferFlag.RELEASED
                     departure.due = now if is_immediate else now + LATE_FOR
                     self._record(state.session, departure, now)
@@ -445,10 +447,7 @@ class SessionRoaming:
 
     def _send(self, gateway: int, message: TransferMessage, now: Instant) -> None:
         assert self._member is not None
-        if gateway == self._own:
-            self._loopback.append(message)
-            self._plan(now + 1)
-        elif self._member.peers.gossip.link_state.name_of(gateway) is not None:
+        if self._member.peers.gossip.link_state.name_of(gateway) is not None:
             self._member.perform(self._member.peers.send_in_order(gateway, encode_transfer(message), now), now)
 
     def _record(self, session: Session, transfer: Transfer, now: Instant) -> None:
@@ -586,7 +585,7 @@ class SessionRoaming:
     ) -> None:
         departure.sequence += 1
         terms = PieceItem(session_record(state.session, True))
-        self._send(departure.peer, SessionPiece(departure.key, self._own, departure.sequence, flags, (terms, *items)), now)
+        self._send(departure.peer, SessionPiece(departure.key, departure.sequence, flags, (terms, *items)), now)
         self._record(state.session, departure, now)
 
     def _dequeue(self, session: Session, now: Instant) -> list[QueueEntry]:
@@ -616,23 +615,18 @@ class SessionRoaming:
 
     # -- a session arrives ----------------------------------------------------------------------------------------
 
-    def _handle_piece(self, piece: SessionPiece, now: Instant) -> None:
-        key, arrival_key = piece.key, (piece.key, piece.holder)
+    def _handle_piece(self, piece: SessionPiece, source: int, now: Instant) -> None:
+        key, arrival_key = piece.key, (piece.key, source)
         if arrival_key in self._discarded:
-            self._send(piece.holder, PieceReceipt(key, piece.sequence), now)
+            self._send(source, PieceReceipt(key, piece.sequence), now)
             if piece.flags & PieceFlag.LAST:
                 self._discarded.discard(arrival_key)
             return
         state = self._arrivals.get(arrival_key)
-        if state is None and ClientId(key.client) not in self._connect_handler.sessions:
-            number, gateway = self._whereabouts(key.client)
-            if number > key.number and gateway != self._own:  # the client has gone on meanwhile
-                self._send(gateway, piece, now)
-                return
         kept, events = self._read(piece)
         if kept is None:
             return
-        state = state or self._begin_arrival(key, piece.holder, kept, now)
+        state = state or self._begin_arrival(key, source, kept, now)
         arrival, session = state.arrivals[arrival_key], state.session
         arrival.sequence = piece.sequence
         if not arrival.flags & TransferFlag.ADDITION:
@@ -650,8 +644,19 @@ class SessionRoaming:
             self._plan(arrival.due)
             if not state.is_arriving:
                 self._release_held(state, now)
-        self._send(piece.holder, PieceReceipt(key, piece.sequence), now)
+        self._send(source, PieceReceipt(key, piece.sequence), now)
         self._record(session, arrival, now)
+        if piece.flags & PieceFlag.READY and key.client not in self._claims:
+            self._follow(state, key, now)
+
+    def _follow(self, state: RoamingSession, key: TransferKey, now: Instant) -> None:
+        """Send a session that has come on to the gateway to which its client has gone meanwhile."""
+        number, gateway = self._gone.get(key.client, (0, self._own))
+        session = state.session
+        following = TransferKey(gateway, number, key.client)
+        is_wanted = number > key.number and following not in self._departures and session.number > 0
+        if is_wanted and session.client_id == key.client and session.connection is None:
+            self._depart(session, following, now)
 
     def _read(self, piece: SessionPiece) -> tuple[StoredSession | None, dict[int, EventId]]:
         """Return the session in *piece*, and the events of its copies."""
@@ -865,9 +870,6 @@ class SessionRoaming:
     def fire(self, now: Instant) -> None:
         """The deadline ROAMING has come."""
         self._due = NEVER
-        loopback, self._loopback = self._loopback, []
-        for message in loopback:
-            self._handle(message, self._own, now)
         self._resume_connects(now)
         for state in [*self._departures.values()]:
             self._drain(state, now)
