@@ -576,7 +576,7 @@ class SessionRoaming:
     def _last_events(self, state: RoamingSession) -> dict[int, int]:
         assert self._member is not None
         last = dict(state.last)
-        for publisher, sequence in self._member.peers.forwarder.last_events().items():
+        for publisher, sequence in (*self._member.peers.forwarder.last_events().items(), *state.known):
             last[publisher] = max(sequence, last.get(publisher, 0))
         return last
 
