@@ -189,8 +189,8 @@ class RoamingSession:
     known: dict[EventId, None] = field(default_factory=dict)
     """Events that came with the session, or were delivered while it did."""
     last: dict[int, int] = field(default_factory=dict)
-    """Publisher -> the sequence of its last event that the gateways have seen from which the session comes. Events up to
-    it came there, or come with the session."""
+    """Publisher -> the sequence of its last event that the gateways saw from which the session comes: what is not later
+    came there, or comes with the session."""
     inherited: set[str] = field(default_factory=set)
     """The subscriptions that came with the session."""
 
@@ -312,7 +312,7 @@ class SessionRoaming:
         return True
 
     def _next_number(self, now: Instant) -> int:
-        """Return a number for a claim: milliseconds since 1970, or more, so that it is later than all that are known."""
+        """Return a number for a claim: milliseconds since 1970, or more if a later one is known."""
         self._last_number = max(self._last_number + 1, (now + self._journal.clock_offset) // MILLISECOND)
         return self._last_number
 
@@ -683,9 +683,7 @@ class SessionRoaming:
             pass  # it came from a gateway that had not found this one
         elif session is None:
             claims = None if kept.claims is None else Acl({}, tuple(read_rule(text) for text in kept.claims))
-            session = self._connect_handler.begin_absent(
-                client, kept.user, claims, kept.expiry_s, kept.durability, now
-            )
+            session = self._connect_handler.begin_absent(client, kept.user, claims, kept.expiry_s, kept.durability, now)
             self._set_number(client, max(self._numbers.get(client, 0), key.number))
         else:
             flags = TransferFlag.ADDITION | TransferFlag.RELEASED
@@ -767,16 +765,12 @@ class SessionRoaming:
         else:
             session.outbox.restore(entry)
         ledger = self._node.ledger
-        ledger.made(
-            now, publication.publisher, session.client_id, publication.number, 1, entry.qos, publication.origin
-        )
+        ledger.made(now, publication.publisher, session.client_id, publication.number, 1, entry.qos, publication.origin)
         if session.number:
             self._journal.published(publication, [(session, entry)], now)
             if event != NO_EVENT:
                 state.events[entry.number] = event
-                self._journal.append_for(
-                    session, copy_event_record(session.number, entry.number, event, False), now
-                )
+                self._journal.append_for(session, copy_event_record(session.number, entry.number, event, False), now)
         if not entry.packet_id:
             self._queued(session, publication, now)
         if state.departure is not None:
