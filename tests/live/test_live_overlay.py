@@ -186,16 +186,20 @@ def test_what_new_clients_say_under_new_prefixes_crosses_only_if_it_is_wanted(
 
 def arrived(gateway: Gateway) -> int:
     """The messages that *gateway*, which has no publishers of its own, has accepted."""
-    url = f"http://127.0.0.1:{gateway.listening['http']['port']}/metrics"
-    lines = urlopen(url, timeout=PATIENCE_S).read().decode().splitlines()
-    (line,) = [line for line in lines if line.startswith("edgebroker_messages_published_total ")]
+    (line,) = [line for line in metrics_of(gateway) if line.startswith("edgebroker_messages_published_total ")]
     return int(line.split()[1])
+
+
+def metrics_of(gateway: Gateway) -> list[str]:
+    url = f"http://127.0.0.1:{gateway.listening['http']['port']}/metrics"
+    return urlopen(url, timeout=PATIENCE_S).read().decode().splitlines()
 
 
 def test_a_gateway_that_is_killed_misses_nothing_of_qos_1(start_gateway: Start, topology: Path, tmp_path: Path) -> None:
     def start(name: str, port: int = 0) -> Gateway:
         data = str(tmp_path / name)
-        return start_gateway("--topology", str(topology), "--name", name, "--data", data, "--port", str(port))
+        given = ("--name", name, "--data", data, "--port", str(port), "--http", "0")
+        return start_gateway("--topology", str(topology), *given)
 
     here, there = start("gw-here"), start("gw-there")
     writer, sleeper = guest(here, "writer"), guest(there, "sleeper", keep=True)
@@ -212,6 +216,8 @@ def test_a_gateway_that_is_killed_misses_nothing_of_qos_1(start_gateway: Start, 
     again = Guest(there.port, V5, "sleeper", keep=True)
     heard = [int(message.payload) for message in drained(sleeper) if message.topic == "t"]
     assert again.connect(), "the session is there"
+    while 'edgebroker_directory_sessions{gateway="gw-there"} 1' not in metrics_of(here):
+        pass
     while not heard or heard[-1] != 299:
         heard.append(int(again.next().payload))
     # What the sleeper had, and had not acknowledged when the gateway was killed, may come again: that is QoS 1.

@@ -166,6 +166,7 @@ class Network:
         self.events = 0
         self.bytes = 0
         self.elsewhere: list[tuple[int, SessionElsewhere]] = []
+        self.publishers: dict[int, RecordingPublisher] = {}
         self.queues: dict[tuple[int, int, bool], deque[bytes]] = {}
         self.directories = {number: self._started(number) for number in self.numbers}
         self.settle()
@@ -173,21 +174,20 @@ class Network:
     def _started(self, number: int, clients: tuple[str, ...] = ()) -> SessionDirectory:
         self.runs += 1
         others = [one for one in self.numbers if one != number]
-        made = SessionDirectory(RecordingPublisher(number), others, b"%d" % self.runs, 0)
+        publisher = self.publishers.setdefault(number, RecordingPublisher(number))
+        made = SessionDirectory(publisher, others, b"%d" % self.runs, 0)
         for client in clients:
             made.restored(client)
-        self.take(number, made, made.start(self.now))
+        self.take(number, made.start(self.now))
         return made
 
-    def take(self, number: int, directory: SessionDirectory, effects: list[Effect]) -> None:
+    def take(self, number: int, effects: list[Effect]) -> None:
         self.elsewhere += [(number, effect) for effect in effects if isinstance(effect, SessionElsewhere)]
-        publisher = directory._publisher
-        assert isinstance(publisher, RecordingPublisher)
-        for each in publisher.published:
+        for each in self.publishers[number].published:
             for to in self.numbers if each.to is None else (each.to,):
                 if to != number:
                     self.queues.setdefault((number, to, each.to is None), deque()).append(each.payload)
-        publisher.published.clear()
+        self.publishers[number].published.clear()
 
     def restart(self, number: int, clients: tuple[str, ...]) -> None:
         self.directories[number] = self._started(number, clients)
@@ -198,8 +198,7 @@ class Network:
         self.events += 1
         self.bytes += len(payload)
         if not is_lost:
-            directory = self.directories[to]
-            self.take(to, directory, directory.receive(sender, payload, self.now))
+            self.take(to, self.directories[to].receive(sender, payload, self.now))
 
     @property
     def waiting(self) -> list[tuple[int, int, bool]]:
@@ -212,13 +211,12 @@ class Network:
     def pass_time(self, length: int = 2 * SECOND) -> None:
         self.now += length
         for number, directory in self.directories.items():
-            self.take(number, directory, directory.fire(self.now))
+            self.take(number, directory.fire(self.now))
 
     def copies_are_equal(self) -> bool:
         every = self.directories
         return all(
-            dict(every[one].counts()).get(other) == every[other].own.count
-            and every[one]._copies[other].summary.buckets == every[other].own.buckets
+            dict(every[one].summaries())[other].buckets == every[other].own.buckets
             for one in every
             for other in every
             if one != other
@@ -355,6 +353,27 @@ def test_a_restart_costs_a_digest_where_nothing_was_lost_and_the_difference_wher
     assert network.copies_are_equal()
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_changes_that_overtake_an_answer_and_those_that_it_contains_count_once(is_late: bool) -> None:
+    network = Network(2)
+    one, other = network.directories[0], network.directories[1]
+    network.restart(0, ("first",))
+    one = network.directories[0]
+    network.deliver((0, 1, True))  # the digest, which leads to a question
+    one.added("second", 1_000)  # the answer has it
+    network.deliver((1, 0, False))
+    network.deliver((1, 0, False))
+    one.added("third", 2_000)  # and not this one
+    network.pass_time()
+    answer, changes = (0, 1, False), (0, 1, True)
+    for key in (answer, changes) if is_late else (changes, answer):
+        while network.queues.get(key):
+            network.deliver(key)
+    network.settle()
+    assert other.questions == 1
+    assert network.copies_are_equal()
+
+
 # -- gateways ----------------------------------------------------------------------------------------------------------
 
 TOPOLOGY = Topology.product(Scot(Factor.parse("a-b"), 2))
@@ -488,7 +507,7 @@ def test_without_roaming_nobody_tells_or_knows_anything(seed: int) -> None:
     assert sites.holders("truck") == at()
     for name in NAMES:
         directory = sites.directory(name)
-        assert (directory.due, directory.own.count, list(directory.counts())) == (None, 0, [])
+        assert (directory.due, directory.own.count, list(directory.summaries())) == (None, 0, [])
         assert sites.gateways[name].frontend.journal.directory is None
 
 
@@ -513,4 +532,4 @@ def test_a_change_of_topology_keeps_summaries_and_drops_those_of_removed_gateway
     one = Topology.product(Scot(Factor.parse("a-b"), 1))
     sites.gateways["a.0"].change_topology(one)
     assert sites.directory("a.0").holders("other") == ()
-    assert [number for number, _ in sites.directory("a.0").counts()] == [NUMBERS["b.0"]]
+    assert [number for number, _ in sites.directory("a.0").summaries()] == [NUMBERS["b.0"]]

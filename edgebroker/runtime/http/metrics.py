@@ -32,6 +32,7 @@ from edgebroker.runtime.loop.lag import LAG_BOUNDS_S
 from edgebroker.runtime.process import ProcessUsage
 
 if TYPE_CHECKING:
+    from edgebridge.frontend.federation.federation import FederationMember
     from edgebroker.federation.router import FederationRouter
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -351,6 +352,19 @@ def _retained_and_wills(page: Exposition, peers: FederationRouter) -> None:
     page.counter("edgebroker_wills_not_kept", "Wills for which there was no room.", wills.not_kept)
 
 
+def _directory(page: Exposition, overlay: FederationMember) -> None:
+    directory, names = overlay.directory, {one.number: one.name for one in overlay.topology.gateways}
+    page.family("edgebroker_directory_sessions", "gauge", "Durable sessions of other gateways that are known here.")
+    for number, summary in directory.summaries():
+        page.sample("", summary.count, gateway=names[number])
+    page.family("edgebroker_directory_bytes", "gauge", "Memory of what is known of them.", "bytes")
+    page.sample("", directory.memory_bytes)
+    page.counter("edgebroker_directory_questions", "Questions about summaries that differed.", directory.questions)
+    meaning = "Sessions that another gateway told of, and whose client may have one here."
+    page.counter("edgebroker_directory_doubles", meaning, directory.elsewhere)
+    page.counter("edgebroker_directory_unreadable", "Events about sessions that are unreadable.", directory.unreadable)
+
+
 def _links(page: Exposition, view: GatewayView) -> None:
     if view.peer_manager is None:
         return
@@ -391,6 +405,7 @@ def _links(page: Exposition, view: GatewayView) -> None:
     given_up = view.frontend.subscribe_handler.replay.dropped_queries
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     _retained_and_wills(page, view.peer_manager.overlay.peers)
+    _directory(page, view.peer_manager.overlay)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)
