@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from edgebridge.wire.dialect import V5
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
@@ -52,10 +53,13 @@ WISHES = (
 class ThreeSites:
     """One gateway at each site. All devices are at HOME, so what arrives at the others has crossed an uplink."""
 
-    def __init__(self, seed: int, wishes: tuple[Wish, ...], road: RoadConditions = ROAD) -> None:
+    def __init__(self, seed: int, wishes: tuple[Wish, ...], road: RoadConditions = ROAD, roams: bool = True) -> None:
+        """roams: False: gateways publish nothing themselves."""
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
-        self.gateways = SimulatedGateways(self.simulation, topology, road, is_stored=True)
+        self.gateways = SimulatedGateways(
+            self.simulation, topology, road, is_stored=True, federation_options=FederationOptions(roams=roams)
+        )
         self.gateways.wait_for_links()
         self.published: list[tuple[str, bytes, int]] = []
         self.devices: list[Participant] = []
@@ -139,7 +143,7 @@ def test_in_a_day_of_slow_devices_and_of_devices_that_connect_once_only_what_is_
 
 
 def test_where_nobody_else_is_interested_nothing_crosses(seed: int) -> None:
-    sites = ThreeSites(seed, WISHES[:1])
+    sites = ThreeSites(seed, WISHES[:1], roams=False)
     sites.live(2 * HOUR)
     for name in (NEAR, FAR):
         assert sites.gateways[name].ledger.published == 0
