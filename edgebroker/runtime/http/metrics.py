@@ -365,6 +365,20 @@ def _directory(page: Exposition, overlay: FederationMember) -> None:
     page.counter("edgebroker_directory_unreadable", "Events about sessions that are unreadable.", directory.unreadable)
 
 
+def _roaming(page: Exposition, overlay: FederationMember) -> None:
+    roaming = overlay.roaming
+    if roaming is None:
+        return
+    page.counter("edgebroker_sessions_claimed", "Sessions that were claimed from other gateways.", roaming.claimed)
+    page.counter("edgebroker_sessions_arrived", "Sessions that came from other gateways.", roaming.arrived)
+    page.counter("edgebroker_sessions_departed", "Sessions that went to other gateways.", roaming.departed)
+    meaning = "Clients that got a new session because no other gateway had answered in time."
+    page.counter("edgebroker_sessions_not_found_in_time", meaning, roaming.timed_out)
+    page.counter("edgebroker_roaming_unreadable", "Messages about sessions that are unreadable.", roaming.unreadable)
+    page.family("edgebroker_sessions_moving", "gauge", "Sessions that come or go at the moment.")
+    page.sample("", roaming.moving)
+
+
 def _links(page: Exposition, view: GatewayView) -> None:
     if view.peer_manager is None:
         return
@@ -406,6 +420,7 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_recalls_given_up", "Questions for retained messages that were given up.", given_up)
     _retained_and_wills(page, view.peer_manager.overlay.peers)
     _directory(page, view.peer_manager.overlay)
+    _roaming(page, view.peer_manager.overlay)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)

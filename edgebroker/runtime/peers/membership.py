@@ -144,6 +144,7 @@ def _options(settings: Settings) -> FederationOptions:
         retained_cache_bytes_max=overlay.retained_cache_bytes_max,
         dead_gateway_wills_after_s=overlay.dead_gateway_wills_after_s,
         roams=overlay.roaming,
+        session_wait_ms=overlay.session_wait_ms,
         outbox=outbox,
         outboxes=outboxes,
     )

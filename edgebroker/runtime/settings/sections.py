@@ -449,6 +449,7 @@ class OverlaySettings:
     retained_cache_bytes_max: int = key(limits.RETAINED_CACHE_BYTES_MAX, Integer(0, 1_024 * MIB))
     dead_gateway_wills_after_s: int = key(120, Integer(0, 86_400))
     roaming: bool = key(True, Boolean())
+    session_wait_ms: int = key(2_000, Integer(0, 60_000))
     outbox_bytes_max: int | None = key(None, Integer(1 * MIB, 1_048_576 * MIB))
     outbox_messages_max: int | None = key(None, Integer(1, 100_000_000))
     outbox_full: str = key(OutboxFull.REFUSE, Choice(tuple(OutboxFull)))
@@ -482,6 +483,7 @@ class OverlaySettings:
                 "retained_cache_bytes_max",
                 "dead_gateway_wills_after_s",
                 "roaming",
+                "session_wait_ms",
                 *OUTBOX_KEYS,
                 *PEER_TLS_KEYS,
             )

@@ -29,6 +29,13 @@ from edgebridge.session.journal.session_records import (
     read_bridge_sync,
 )
 from edgebridge.session.journal.text import TextInterner
+from edgebridge.session.journal.transfer_records import (
+    COPY_EVENT,
+    EVENT_ROW,
+    KNOWN_EVENTS,
+    TRANSFER,
+    TransferFlag,
+)
 from edgebridge.wire.fields import read_text
 from edgebroker.overlay.link.journal_records import LinkRecordKind, describe_page_record
 
@@ -126,6 +133,19 @@ def _describe_retained_by(record: bytes) -> dict[str, Any]:
     return {"topic": topic, "account": read_text(record, at)[0]}
 
 
+def _describe_transfer(record: bytes) -> dict[str, Any]:
+    names = ("session", "flags", "peer", "gateway", "number", "sequence")
+    described = dict(zip(names, TRANSFER.unpack_from(record)[1:], strict=True))
+    flags = TransferFlag(described.pop("flags"))
+    described["flags"] = [flag.name.lower() for flag in TransferFlag if flag in flags and flag.name]
+    return described | {"client": read_text(record, TRANSFER.size)[0]}
+
+
+def _describe_events(record: bytes) -> dict[str, Any]:
+    rows = EVENT_ROW.iter_unpack(memoryview(record)[KNOWN_EVENTS.size :])
+    return {**_named("session")(record, ONE), "events": [{"publisher": one, "sequence": last} for one, last in rows]}
+
+
 def _named(*names: str) -> Callable[[bytes, Any], dict[str, Any]]:
     return lambda record, layout: dict(zip(names, layout.unpack_from(record)[1:], strict=True))
 
@@ -159,6 +179,12 @@ _DESCRIBED: Final[dict[SessionRecordKind, Callable[[bytes], dict[str, Any]]]] = 
     SessionRecordKind.CLOCK_SET: lambda record: _named("clock")(record, CLOCK),
     SessionRecordKind.PAGED: _describe_paged,
     SessionRecordKind.UNPAGED: _describe_unpaged,
+    SessionRecordKind.TRANSFER: _describe_transfer,
+    SessionRecordKind.COPY_EVENT: lambda record: _named("session", "copy", "is_held", "publisher", "sequence")(
+        record, COPY_EVENT
+    ),
+    SessionRecordKind.KNOWN_EVENTS: _describe_events,
+    SessionRecordKind.LAST_EVENTS: _describe_events,
     **dict.fromkeys(
         (SessionRecordKind.STATED, SessionRecordKind.TOGETHER, SessionRecordKind.WHOLE, SessionRecordKind.UNDONE),
         lambda record: {},
