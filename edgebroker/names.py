@@ -79,6 +79,24 @@ class Address(NamedTuple):
         return hostport(self.host, self.port)
 
 
+class ClientAddress(NamedTuple):
+    """Where MQTT clients connect: with TLS or without, at a host name or IP address and a TCP port."""
+
+    is_tls: bool
+    address: Address
+
+    @classmethod
+    def parse(cls, text: str) -> ClientAddress:
+        """Parse `mqtt://host:port`, or `mqtts://host:port` for TLS. Raises ValueError."""
+        scheme, separator, address = text.partition("://")
+        if not separator or scheme not in ("mqtt", "mqtts"):
+            raise ValueError(f"{text!r} is not mqtt://host:port or mqtts://host:port")
+        return cls(scheme == "mqtts", Address.parse(address))
+
+    def __str__(self) -> str:
+        return f"mqtt{'s' * self.is_tls}://{self.address}"
+
+
 def names_this_machine(host: str) -> bool:
     """Return whether a Host header, `name`, `name:port` or `[IPv6]:port`, names this machine. Browsers always send one.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
-from edgebroker.names import Address
+from edgebroker.names import Address, ClientAddress
 from edgebroker.overlay.topology.draft import (
     UPLINKS,
     DialPreference,
@@ -41,6 +41,10 @@ _PATH: Final = Text(POSITION + _ANOTHER, 'positions with "-" between, like "a-b-
 _ADDRESS: Final = ParsedText('host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"', Address.parse)
 ADDRESSES: Final = OneOrMoreOf(_ADDRESS, "addresses", 8)
 """The addresses of a gateway, the preferred one first."""
+CLIENT_ADDRESSES: Final = OneOrMoreOf(
+    ParsedText('mqtt://host:port, or mqtts://host:port for TLS', ClientAddress.parse), "addresses", 8
+)
+"""Where clients of a gateway connect, the preferred address first."""
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")
 DIALS: Final = {"auto": DialPreference.AUTO, "always": DialPreference.ALWAYS, "never": DialPreference.NEVER}
 BYTES_MAX: Final = 10**12  # per second, or per day: a larger number has a few zeros too many
@@ -102,6 +106,7 @@ class GatewaySection:
     address: tuple[Address, ...] = key((), ADDRESSES)
     lan: tuple[Address, ...] = key((), ADDRESSES)
     dials: str = key("auto", Choice(tuple(DIALS)))
+    clients: tuple[ClientAddress, ...] = key((), CLIENT_ADDRESSES)
 
     def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
         return missing_keys(given, name="give the gateway a name", site="name the [[site]] where it stands")
@@ -112,7 +117,7 @@ class GatewaySection:
         if number is None:
             number = previous.number + 1 if previous else 0
         dials = DIALS[self.dials]
-        return DraftGateway(self.name, number, self.site, self.positions, self.address, self.lan, dials)
+        return DraftGateway(self.name, number, self.site, self.positions, self.address, self.lan, dials, self.clients)
 
 
 @dataclass(frozen=True, slots=True)

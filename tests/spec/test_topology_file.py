@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from edgebroker.cli.topology import command
 from edgebroker.cli.topology.drawing import svg_drawing
-from edgebroker.names import Address
+from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.names import Address, ClientAddress
 from edgebroker.overlay.topology.draft import DialPreference, Uplink
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.runtime.settings import SettingsRefused
@@ -87,6 +88,24 @@ def test_a_link_may_say_who_dials_and_where() -> None:
     )
 
 
+def test_a_gateway_may_say_where_its_clients_connect(tmp_path: Path) -> None:
+    text = SMALL + 'clients = ["mqtt://n2:1883", "mqtts://[2001:db8::2]:8883"]\n'
+    topology = parse(text)
+    addresses = (ClientAddress(False, Address("n2", 1883)), ClientAddress(True, Address("2001:db8::2", 8883)))
+    assert (topology.client_addresses("n1"), topology.client_addresses("n2")) == ((), addresses)
+    assert topology.digest == parse(SMALL).digest, "gateways with the old file and with the new one meet"
+    assert parse(toml_text(topology.draft)).draft.gateways == topology.draft.gateways
+    file, old = tmp_path / "t.toml", tmp_path / "old.toml"
+    file.write_text(text)
+    old.write_text(SMALL)
+    told = json.loads(run("check", file, "--against", old, "--json").stdout)
+    assert told["gateways"][1]["clients"] == ["mqtt://n2:1883", "mqtts://[2001:db8::2]:8883"]
+    change = "gateway n2 has clients mqtt://n2:1883, mqtts://[2001:db8::2]:8883, had none"
+    assert told["changes"] == [{"text": change, "is_live": True}]
+    drawn = run("show", file, "--gateway", "n2").stdout.splitlines()
+    assert "clients connect at mqtt://n2:1883, mqtts://[2001:db8::2]:8883" in drawn
+
+
 REFUSALS = {
     "": [
         "t.toml: federation: is missing; write a section [federation]",
@@ -103,6 +122,16 @@ REFUSALS = {
     SMALL + 'address = "n1"\n': [
         't.toml:16: gateway.address: is \'n1\'; write host:port, like "gw.example.org:8884" or "[2001:db8::1]:8884"'
     ],
+    SMALL + 'clients = ["mqtt://n2:1883", "http://n2:80"]\n': [
+        "t.toml:16: gateway.clients: is 'http://n2:80'; write mqtt://host:port, or mqtts://host:port for TLS"
+    ],
+    SMALL + 'clients = "mqtt://n1:1"\n': [
+        "t.toml:16: gateway.clients: n1:1 is where gateways reach n1; name the port of a listener for clients"
+    ],
+    SMALL.replace('address = "n1:1"', 'address = "n1:1"\nclients = "mqtt://n:1883"') + 'clients = "mqtts://n:1883"\n': [
+        "t.toml:17: gateway.clients: n:1883 is that of n1 too; give each gateway an address of its own"
+    ],
+    SMALL + 'client = "mqtt://n2:1883"\n': ["t.toml:16: gateway.client: unknown key; did you mean clients?"],
     SMALL.replace('"a-b"', '"a--b"'): [
         't.toml:4: factor.tree: is \'a--b\'; write positions with "-" between, like "a-b-c"'
     ],

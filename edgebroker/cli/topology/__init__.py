@@ -72,6 +72,7 @@ def figures(topology: Topology) -> dict[str, Any]:
                 "positions": gateway.positions,
                 "neighbours": gateway.neighbours,
                 "peers": gateway.peers(),
+                "clients": [str(address) for address in topology.client_addresses(gateway.name)],
             }
             for gateway in topology.gateways
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from edgebroker.names import Address
+from edgebroker.names import Address, ClientAddress
 from edgebroker.overlay.topology.draft import DraftGateway, DraftLink, Site, TopologyDraft
 from edgebroker.overlay.topology.topology import Topology
 
@@ -45,6 +45,7 @@ def _gateway(gateway: DraftGateway) -> dict[str, object]:
         "site": gateway.site,
         "positions": gateway.positions,
         **_addresses(gateway.address),
+        **_addresses(gateway.clients, "clients"),
     }
 
 
@@ -52,10 +53,10 @@ def _link(link: DraftLink) -> dict[str, object]:
     return {"between": link.between, "dials": link.dials, **_addresses(link.address)}
 
 
-def _addresses(addresses: Sequence[Address]) -> dict[str, object]:
+def _addresses(addresses: Sequence[Address | ClientAddress], key: str = "address") -> dict[str, object]:
     """Returns one address as it is, several as a list."""
     texts = [str(address) for address in addresses]
-    return {"address": texts[0] if len(texts) == 1 else texts} if texts else {}
+    return {key: texts[0] if len(texts) == 1 else texts} if texts else {}
 
 
 def _table(header: str, values: dict[str, object]) -> Iterable[str]:

@@ -109,7 +109,11 @@ def _of_positions(
 
 
 def _of_addresses(old: DraftGateway, new: DraftGateway) -> Iterator[TopologyDifference]:
-    for key, one, other in (("address", old.address, new.address), ("lan", old.lan, new.lan)):
+    for key, one, other in (
+        ("address", old.address, new.address),
+        ("lan", old.lan, new.lan),
+        ("clients", old.clients, new.clients),
+    ):
         if one != other:
             text = f"gateway {new.name} has {key} {_listed(other)}, had {_listed(one)}"
             yield TopologyDifference(text, is_live=True)

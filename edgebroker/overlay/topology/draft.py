@@ -12,7 +12,7 @@ from typing import Final
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import EdgebrokerError
 from edgebroker.limits import COVERING_BYTES
-from edgebroker.names import Address, most_alike
+from edgebroker.names import Address, ClientAddress, most_alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ class DraftGateway:
     """A gateway and the positions that it holds in the cluster of its site, its home first.
 
     positions: empty if it is the only gateway of its site and holds all. number: identifies it in messages; never
-    reused. address: where every gateway reaches it; lan: where only gateways of its own site do, tried first.
+    reused. address: where every gateway reaches it; lan: where only gateways of its own site do, tried first. clients:
+    where MQTT clients connect to it, the preferred address first.
     """
 
     name: str
@@ -104,6 +105,7 @@ class DraftGateway:
     address: tuple[Address, ...] = ()
     lan: tuple[Address, ...] = ()
     dials: DialPreference = DialPreference.AUTO
+    clients: tuple[ClientAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.digests import sha256
-from edgebroker.names import Address
+from edgebroker.names import Address, ClientAddress
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.dialling import DialPlan, dial
 from edgebroker.overlay.topology.draft import (
@@ -170,6 +170,10 @@ class Topology:
             first, second = (self._sites[self._gateways[name].cluster].uplink for name in (one, other))
             uplink = first.stricter(second)
         return ConnectionPlan(dial(*ends, self._links.get(frozenset((one, other)))), uplink)
+
+    def client_addresses(self, name: str) -> tuple[ClientAddress, ...]:
+        """Return where MQTT clients connect to the gateway *name*; empty if the file does not say."""
+        return self._entries[name].clients
 
     def covering_bytes(self, cluster: int) -> dict[int, int]:
         """Return, for each other cluster, the bytes in which the site with index *cluster* tells it what it wants."""

@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Final
 
 from edgebroker import limits
+from edgebroker.names import Address
 from edgebroker.overlay.topology.dialling import PeerUnreachable, dial
 from edgebroker.overlay.topology.draft import DraftLink, TopologyDraft, TopologyMistake, nearest
 from edgebroker.overlay.topology.factor import Factor, ReadTree
@@ -139,7 +140,7 @@ def _about_holdings(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMi
 
 
 def _about_addresses(draft: TopologyDraft) -> Iterator[TopologyMistake]:
-    """Check that no two gateways have the same address."""
+    """Check that no two gateways have the same address, and that clients do not meet where peers do."""
     taken: dict[object, str] = {}
     for at, gateway in enumerate(draft.gateways):
         for key, addresses, scope in (("address", gateway.address, ""), ("lan", gateway.lan, gateway.site)):
@@ -149,6 +150,18 @@ def _about_addresses(draft: TopologyDraft) -> Iterator[TopologyMistake]:
                     yield TopologyMistake(
                         ("gateway", at, key), f"{address} is that of {holder} too", "correct one of them"
                     )
+    clients_at: dict[Address, str] = {}
+    for at, gateway in enumerate(draft.gateways):
+        for client_address in gateway.clients:
+            address = client_address.address
+            peer = next((taken[one] for one in ((address, ""), (address, gateway.site)) if one in taken), None)
+            if peer is not None:
+                reason, mend = f"{address} is where gateways reach {peer}", "name the port of a listener for clients"
+                yield TopologyMistake(("gateway", at, "clients"), reason, mend)
+            elif (holder := clients_at.setdefault(address, gateway.name)) != gateway.name:
+                # A client that is sent there would arrive at either of them.
+                reason, mend = f"{address} is that of {holder} too", "give each gateway an address of its own"
+                yield TopologyMistake(("gateway", at, "clients"), reason, mend)
 
 
 def _about_links(draft: TopologyDraft, factor: Factor) -> Iterator[TopologyMistake]:
