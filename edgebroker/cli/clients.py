@@ -148,6 +148,39 @@ def end(names: Sequence[str], gateway: GatewayOptions, as_json: bool) -> None:
 
 
 @command.command(
+    "move",
+    short_help="Send clients to another gateway of the federation.",
+    epilog=examples("edgebroker client move pump-3 pump-4 --to south-1"),
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--to", "target", required=True, metavar="GATEWAY", help="As the topology file calls it.")
+@click.option("--for-good", is_flag=True, help="They shall remember it, and come here no more.")
+@gateway_options()
+def move(names: Sequence[str], target: str, for_good: bool, gateway: GatewayOptions, as_json: bool) -> None:
+    """Send clients to another gateway of the federation, and refuse them here for a while; their sessions wait.
+
+    A client of MQTT 5 is told 0x9C (use another server), or 0x9D (server moved) with --for-good, and where to
+    connect, as `clients` in the topology file says. One of MQTT 3.1.1 is disconnected. Exit code 1 if one was not
+    connected, 2 if one cannot be moved; all others are.
+    """
+    were_all_connected = True
+    orders = ClientOrders(gateway.endpoint(), "move")
+    for name, answer in orders.each(names, to=target, for_good="yes" if for_good else "no"):
+        were_all_connected = were_all_connected and answer["moved"]
+        click.echo(json.dumps(answer) if as_json else _move_line(name, answer))
+    sys.exit(orders.exit_code or (0 if were_all_connected else 1))
+
+
+def _move_line(name: str, answer: dict[str, Any]) -> str:
+    """Returns what became of the order to move a client, for people."""
+    if not answer["moved"]:
+        return f"{name} was not connected"
+    told = f"is told to go to {answer['reference']}" if answer["reference"] else "is disconnected"
+    refused = f"; for {span(answer['refused_s'])} it is refused here" if answer["refused_s"] else ""
+    return f"{name} {told}{refused}{'; its session waits' * answer['session_kept']}"
+
+
+@command.command(
     "block",
     short_help="Keep clients out for a while, and disconnect them.",
     epilog=examples("edgebroker client block pump-3 --for 1h --why 'floods the line'"),

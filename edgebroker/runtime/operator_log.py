@@ -234,7 +234,12 @@ LEVELS: Final = {
     SESSION_ENDED: Level.WARNING,
     TRACED: Level.INFO,
 }
-EXPECTED_REASONS: Final = frozenset({ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER})
+EXPECTED_REASONS: Final = frozenset(
+    {
+        *(ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.SESSION_TAKEN_OVER),
+        *(ReasonCode.USE_ANOTHER_SERVER, ReasonCode.SERVER_MOVED),
+    }
+)
 """Reason codes of 0x80 and above that occur in normal operation."""
 USUAL_CAUSES: Final = frozenset(
     {

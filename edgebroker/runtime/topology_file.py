@@ -42,7 +42,7 @@ _ADDRESS: Final = ParsedText('host:port, like "gw.example.org:8884" or "[2001:db
 ADDRESSES: Final = OneOrMoreOf(_ADDRESS, "addresses", 8)
 """The addresses of a gateway, the preferred one first."""
 CLIENT_ADDRESSES: Final = OneOrMoreOf(
-    ParsedText('mqtt://host:port, or mqtts://host:port for TLS', ClientAddress.parse), "addresses", 8
+    ParsedText("mqtt://host:port, or mqtts://host:port for TLS", ClientAddress.parse), "addresses", 8
 )
 """Where clients of a gateway connect, the preferred address first."""
 NAME: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "1 to 64 letters, digits, '.', '_' or '-'")

@@ -1,4 +1,4 @@
-"""Orders of an operator: end a connection or a session, clear a retained message, change the quota.
+"""Orders of an operator: end a connection or a session, move a client, clear a retained message, change the quota.
 
 Each function takes effect at once, also for clients that are connected. Its caller, the HTTP server or a reload, checks
 the rights of whoever gives the order.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from edgebridge.frontend.client_moves import MoveWay, move_text
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.connection_rate import ConnectionRateLimit
 from edgebridge.frontend.frontend import Frontend
-from edgebridge.frontend.options import Quota
+from edgebridge.frontend.options import Quota, Redirect
 from edgebridge.session.session import Session
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
@@ -33,6 +34,20 @@ def end_connection(frontend: Frontend, session: Session) -> bool:
         return False
     frontend.connect_handler.disconnect(session.connection, ReasonCode.ADMINISTRATIVE_ACTION, CONNECTION_ENDED)
     return True
+
+
+def move_client(frontend: Frontend, session: Session, gateway: str, redirect: Redirect, now: Instant) -> MoveWay | None:
+    """Send the client of *session* to *gateway* as *redirect* says, and refuse it here for a while; its session waits.
+
+    A client of MQTT 3.1.1, which cannot be told, is disconnected. None if the client is away already. Raises
+    MoveTableFull.
+    """
+    connection: Connection | None = session.connection
+    if connection is None or connection.closing:
+        return None
+    way = frontend.connect_handler.moves.begin(session.client_id, gateway, redirect, connection.is_v5, now)
+    frontend.connect_handler.disconnect(connection, redirect.reason, move_text(gateway), redirect.reference)
+    return way
 
 
 def end_session(frontend: Frontend, session: Session, now: Instant) -> int:

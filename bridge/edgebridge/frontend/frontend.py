@@ -360,6 +360,7 @@ class Frontend:
                     timers.set(("minute",), now - now % MINUTE + MINUTE)
                     self.node.close_minute(now)
                     self.retained.purge(now)
+                    self.connect_handler.moves.purge(now)
                     self.journal.append_clock(now)
 
     def refuse_when_full(self) -> None:

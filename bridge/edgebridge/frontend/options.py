@@ -132,6 +132,8 @@ class FrontendOptions:
     """Whether $SYS tells of each client that comes or goes."""
     sparkplug_rebirth_s: int = 0
     """How often edge nodes of Sparkplug whose aliases are not known are asked to be born again; 0: never."""
+    move_refusal_s: int = limits.MOVE_REFUSAL_S
+    """How long a client that was sent to another gateway is refused here; 0: not at all."""
     sharing: str = "fair"
     """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""
     durability: Durability = SYNC

@@ -64,8 +64,8 @@ def gateway_lines(topology: Topology, gateway: TopologyGateway) -> Iterator[str]
     """Yields the place of *gateway* and its connections."""
     yield f"{gateway.name}: number {gateway.number}, at {gateway.site} ({gateway.cluster})"
     yield f"holds {', '.join(gateway.positions)}; its home is {gateway.home}"
-    if addresses := topology.client_addresses(gateway.name):
-        yield f"clients connect at {', '.join(map(str, addresses))}"
+    if clients := topology.client_addresses(gateway.name):
+        yield f"clients connect at {', '.join(map(str, clients))}"
     yield ""
     table = [["peer", "link", "dials", "at", "uplink"]]
     for peer in gateway.peers():

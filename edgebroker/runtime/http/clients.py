@@ -1,6 +1,7 @@
 """The clients over HTTP: `/clients`, `/client`, `/blocked` and `/readers`, and the orders of POST /clients.
 
-An operator may disconnect a client, end its session, block it and unblock it: POST /clients?do=disconnect&name=pump-3.
+An operator may disconnect a client, end its session, move it to another gateway, block it and unblock it: POST
+/clients?do=disconnect&name=pump-3.
 `/readers` predicts for each matching subscription whether it would receive a message, and if not, why.
 """
 
@@ -17,14 +18,17 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Final
 
-from edgebridge.frontend.admin import end_connection, end_session
+from edgebridge.frontend.admin import end_connection, end_session, move_client
+from edgebridge.frontend.client_moves import MoveWay
+from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.handlers.connect import KEEP_ALIVE_GRACE, Ban
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, Redirect, RedirectReason
 from edgebridge.session.inflight import QueueEntry
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Property, number
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.dataclasses import dataclass
 from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import SECOND, Instant
@@ -35,7 +39,7 @@ from edgebroker.publication import Publication
 from edgebroker.runtime.block_list import BLOCK_LIST_FILE, BlockListFile, expire_block
 from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.orders import OrderError, OrderHandler, wait_until_synced
-from edgebroker.runtime.http.query import Query, QueryInvalid, read_integer, suggestion
+from edgebroker.runtime.http.query import Query, QueryInvalid, read_choice, read_integer, suggestion
 from edgebroker.runtime.http.retained import publication_row
 from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN
 from edgebroker.runtime.loop.reactor import clock
@@ -274,6 +278,11 @@ def _reader_rows(
         }
 
 
+MOVE_REASONS: Final[Mapping[str, RedirectReason]] = {
+    "no": ReasonCode.USE_ANOTHER_SERVER,
+    "yes": ReasonCode.SERVER_MOVED,
+}
+"""Reason of a move, by whether it is for good."""
 BLOCKED_MAX: Final = 1_000
 BLOCK_S: Final = 3_600
 BLOCK_S_MAX: Final = 30 * 86_400
@@ -316,6 +325,61 @@ async def _disconnect(view: GatewayView, query: Query) -> dict[str, Any]:
     view.reactor.schedule_flush()
     view.reactor.arm_timer()
     return {"client": session.client_id, "disconnected": is_done, "session_kept": is_done and session.expiry_s > 0}
+
+
+async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
+    session, gateway = _find_client_session(view, query), query.get("to", "")
+    reason = MOVE_REASONS[read_choice(query, "for_good", "no", MOVE_REASONS)]
+    reference = _server_reference(view, session, gateway)
+    moves = view.frontend.connect_handler.moves
+    way = move_client(view.frontend, session, gateway, Redirect(reason, reference), clock())
+    if way is not None:
+        text = "an operator sent a client to another gateway"
+        view.operator_log.log(Level.WARNING, "client-moved", text, client=session.client_id, to=gateway, way=way.value)
+        view.reactor.schedule_flush()
+        view.reactor.arm_timer()
+    return {
+        "client": session.client_id,
+        "to": gateway,
+        "moved": way is not None,
+        "way": None if way is None else way.value,
+        "reference": reference if way not in (None, MoveWay.CLOSED) else None,
+        "refused_s": 0 if way is None else moves.refusal_s,
+        "session_kept": way is not None and session.expiry_s > 0,
+    }
+
+
+def _server_reference(view: GatewayView, session: Session, gateway: str) -> str:
+    """Returns where the client of *session* finds *gateway*, as a Server Reference. Raises OrderError, QueryInvalid,
+    TopologyInvalid.
+
+    A Server Reference has no scheme: a client that follows it connects as before, with TLS or without. So it gets the
+    addresses of its own kind only, and is never led from TLS to a connection without.
+    """
+    if view.peer_manager is None:
+        raise OrderError("this gateway is in no federation; overlay.topology names the file that lists the others")
+    if not gateway:
+        raise QueryInvalid("to which gateway? say to=")
+    membership = view.peer_manager.membership
+    membership.topology.gateway(gateway)
+    if gateway == membership.name:
+        raise OrderError(f"the clients of this gateway are at {gateway} already")
+    addresses = membership.topology.client_addresses(gateway)
+    if not addresses:
+        raise OrderError(f"where clients connect to {gateway} is not known: give it `clients` in the topology file")
+    same: list[str] = []
+    connection: Connection | None = session.connection
+    if connection is not None and connection.is_v5:
+        number = connection.listener_context.number
+        is_tls = any(one.settings.is_tls for one in view.listeners if one.context.number == number)
+        same = [str(one.address) for one in addresses if one.is_tls == is_tls]
+        if not same:
+            how, missing = ("with TLS", "mqtts://") if is_tls else ("without TLS", "mqtt://")
+            reason = f"and `clients` of {gateway} has no {missing}"
+            raise OrderError(f"{session.client_id} is connected {how}, {reason}")
+    if not view.peer_manager.overlay.peers.gossip.link_state.is_reachable(gateway):
+        raise OrderError(f"no path is open to {gateway}: it could not take over the session")
+    return " ".join(same)
 
 
 async def _end(view: GatewayView, query: Query) -> dict[str, Any]:
@@ -406,6 +470,7 @@ def blocked_clients(view: GatewayView) -> dict[str, Any]:
 CLIENT_ORDERS: Final[dict[str, tuple[OrderHandler, frozenset[str]]]] = {
     "disconnect": (_disconnect, frozenset({"name"})),
     "end": (_end, frozenset({"name"})),
+    "move": (_move, frozenset({"name", "to", "for_good"})),
     "block": (_block, frozenset({"name", "seconds", "why"})),
     "unblock": (_unblock, frozenset({"name"})),
 }

@@ -209,6 +209,15 @@ def _clients(page: Exposition, view: GatewayView, census: SessionCensus) -> None
         page.sample("_total", count, reason=reason.name.lower())
     meaning = "Connections that ended because their client identifier connected again."
     page.counter("edgebroker_connections_taken_over", meaning, frontend.connect_handler.counters.taken_over)
+    moves = frontend.connect_handler.moves
+    page.family("edgebroker_clients_moved", "counter", "Clients that were sent to another gateway, by way.")
+    for way, count in moves.moved.items():
+        page.sample("_total", count, way=way.value)
+    page.family("edgebroker_client_moves_ended", "counter", "The same, by what became of them.")
+    for outcome, count in moves.ended.items():
+        page.sample("_total", count, outcome=outcome.value)
+    meaning = "CONNECTs refused because the client was sent to another gateway."
+    page.counter("edgebroker_moved_clients_refused", meaning, moves.refused)
     displaced = {cause.value: count for cause, count in frontend.displaced.items() if count}
     if view.peer_manager is not None and view.peer_manager.displaced:
         displaced[DisplacementCause.PEER.value] = view.peer_manager.displaced

@@ -308,6 +308,7 @@ class MqttSettings:
     sys_interval_s: int = key(10, Integer(0, 3_600))
     presence: bool = key(False, Boolean())
     sparkplug_rebirth_s: int = key(0, Integer(0, 3_600))
+    move_refusal_s: int = key(limits.MOVE_REFUSAL_S, Integer(0, 3_600))
     sharing: str = key("fair", Choice(("fair", "sticky")))
     queue_full: str = key("drop-newest", Choice(tuple(OverflowPolicy)))
 

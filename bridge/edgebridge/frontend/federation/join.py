@@ -60,6 +60,8 @@ def join(
     frontend.subscribe_handler.held_subacks = overlay.held_subacks
     node.subscription_listener = overlay
     frontend.connect_handler.will_listener = overlay.wills
+    paths, gateways = overlay.peers.gossip.link_state, frozenset(one.name for one in topology.gateways)
+    frontend.connect_handler.moves.use_paths(paths, gateways)
     serial = ForwardingCache(overlay.peers)
     overlay.fast_path = frontend.input.federation_path = FederationFastPath(
         serial,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
+from edgebridge.frontend.client_moves import ClientMoves, move_text
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.connection_rate import ConnectingClients
 from edgebridge.frontend.delivery import Delivery
@@ -268,6 +269,7 @@ class ConnectHandler:
         """Where everybody is sent who comes."""
         self.blocked: dict[str, Ban] = {}
         """Clients that an operator keeps out; the world takes them out of it."""
+        self.moves = ClientMoves(terms.move_refusal_s)
         self.memory_accounts = memory_accounts
         self.sessions = memory_accounts.sessions
         self.session_quota = session_quota
@@ -348,6 +350,10 @@ class ConnectHandler:
                 self.refuse(connection, invalid, CLIENT_ID_REFUSED, client=client_id, cause=why)
                 return
             is_foreign = owner not in ("", verdict.user)
+        if (move := self.moves.refusal(client_id, now)) is not None:
+            away, why = move.redirect, move_text(move.gateway)
+            self.refuse(connection, away.reason, why, client=client_id, reference=away.reference)
+            return
         durability = self._options.durability_of(client_id, connection.listener_context)
         resumed = None if connect.clean_start or is_foreign else known
         if why := durability_refusal(self._journal, resumed, durability, self._options.expiry_s(connect)):
@@ -402,6 +408,7 @@ class ConnectHandler:
         if connect.will is not None or had_will:
             self._will_changed(session, True)
         self.counters.connected()
+        self.moves.connected(client_id)
         connection.session = session
         connection.is_resumed = known is not None
         connection.verdict = verdict
@@ -628,6 +635,7 @@ class ConnectHandler:
             self._fan_out_cache.invalidate()
         delay_s = number(session.will.properties, Property.WILL_DELAY_INTERVAL, 0) if session.will else 0
         if session.will is not None:
+            delay_s = max(delay_s, self.moves.will_delay_s(session.client_id, now))
             if delay_s and session.expiry_s:
                 timers.set(("will", session.client_id), now + min(delay_s, session.expiry_s) * SECOND)
             else:
