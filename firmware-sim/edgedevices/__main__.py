@@ -16,6 +16,7 @@ from edgedevices.options import (
     common,
     duration,
     end_run,
+    follow_option,
     in_words,
     journal_file,
     microseconds,
@@ -28,6 +29,7 @@ from edgedevices.traffic.command import CSV_ALONE, RECORDING_ALONE, record, repl
 
 if TYPE_CHECKING:
     from edgedevices.message import MessageSource
+    from edgedevices.server_reference import ReferenceFollower
     from edgedevices.session import DeviceIdentity
 
 
@@ -96,6 +98,7 @@ main.add_command(check)
     show_default=True,
     help="Simulated seconds per second.",
 )
+@follow_option
 @common
 def fleet(
     devices: int, profile: str, rate: float, seconds: float | None, messages: int | None, seed: int, payload: str,
@@ -147,6 +150,7 @@ def fleet(
     "-V", "--protocol-version", "--mqtt", "mqtt", type=click.Choice(["3.1.1", "5"]), default="5", show_default=True
 )
 @click.option("--retain", is_flag=True, help="Publish retained.")
+@follow_option
 @common
 def host(
     topic_prefix: str, every: float, seconds: float | None, qos: int, payload: str, mqtt: str, retain: bool, **how: Any
@@ -253,6 +257,7 @@ def _run(
     progress: bool | None,
     seed: int = 0,
     dropped_every: float | None = None,
+    follow: bool = False,
     **access: Any,
 ) -> None:
     """Runs *members*, prints the summary, and exits. head, tail: fields of the summary; tail is called at the end."""
@@ -266,7 +271,8 @@ def _run(
         credentials = BrokerCredentials.read(**access)
         ledger = MessageLedger(file)
         run = make_run(members, ledger, seed, round(drain * SECOND), microseconds(dropped_every))
-        live(run, addresses, progress_for(progress), access=credentials)
+        followers: dict[str, ReferenceFollower] | None = {} if follow else None
+        live(run, addresses, progress_for(progress), access=credentials, followers=followers)
     devices_by_broker: dict[str, list[str]] = {}
     for name, address in deal_out(run.devices, addresses).items():
         devices_by_broker.setdefault(str(address), []).append(name)
@@ -278,6 +284,7 @@ def _run(
         "interrupted": run.interrupted,
         "never_connected": run.never_connected,
         **ledger.summary(),
+        **({} if followers is None else {"followed": sum(one.followed for one in followers.values())}),
         **tail(),
     }
     end_run(summary, in_words, as_json, not ledger.failed.total() and not run.never_connected, file)

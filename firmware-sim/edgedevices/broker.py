@@ -32,11 +32,11 @@ class BrokerAddress:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> BrokerAddress:
-        """Parses `HOST`, `HOST:PORT` or `[IPV6]:PORT`. Raises InputInvalid."""
+    def parse(cls, text: str, default: int = PORT) -> BrokerAddress:
+        """Parses `HOST`, `HOST:PORT` or `[IPV6]:PORT`. *default*: the port if there is none. Raises InputInvalid."""
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]") or (":" in host and not host.startswith("[")):
-            host, port = text, str(PORT)  # no port, or an IPv6 address without brackets
+            host, port = text, str(default)  # no port, or an IPv6 address without brackets
         host = host.removeprefix("[").removesuffix("]")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
             raise InputInvalid(f"{text!r} is no address; write HOST:PORT, for instance 127.0.0.1:{PORT}")

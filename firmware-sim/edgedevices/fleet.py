@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from random import Random
+from time import monotonic_ns
 from typing import Final
 
 from edgebroker.instants import Duration
 from edgedevices import BrokerUnreachable, InputInvalid
-from edgedevices.broker import ANYONE, BrokerAddress, BrokerCredentials
+from edgedevices.broker import ANYONE, BrokerAddress, BrokerCredentials, BrokerEndpoint
 from edgedevices.ledger import MessageLedger
 from edgedevices.message import MessageSource
 from edgedevices.mischief import Mischief, Prank
 from edgedevices.modem import Modem
 from edgedevices.progress import RunProgress
 from edgedevices.run import DeviceRun
+from edgedevices.server_reference import ReferenceFollower
 from edgedevices.session import DeviceIdentity, DeviceSession
 from edgedevices.sockets import SocketWorld
 from edgedevices.station import Station, StationParts
@@ -79,8 +81,10 @@ def live(
     progress: RunProgress,
     audit_at: BrokerAddress | None = None,
     access: BrokerCredentials = ANYONE,
+    followers: dict[str, ReferenceFollower] | None = None,
 ) -> None:
-    """Executes the run. audit_at: the broker of the control room, the first one by default.
+    """Executes the run. audit_at: the broker of the control room, the first one by default. followers: filled with a
+    follower for each device; None: devices do not go where brokers send them.
 
     Raises BrokerUnreachable if a broker cannot be reached, refuses all devices or refuses the subscriptions of the
     control room; InputInvalid if this process may not have so many connections.
@@ -94,9 +98,11 @@ def live(
     endpoints = {address: address.endpoint() for address in set(places.values())}
     for station in run.stations:
         station.session.credentials = access
+    if followers is not None:
+        followers |= {station.name: ReferenceFollower(places[station.name]) for station in run.devices}
     world = SocketWorld(
         run,
-        lambda station: endpoints[places[station.name]],
+        lambda station: _endpoint(station, places, endpoints, followers or {}),
         lambda seconds: progress.show(run.ledger, len(run.devices), seconds),
         access.tls,
     )
@@ -108,3 +114,23 @@ def live(
         raise BrokerUnreachable(f"no audit at {audit_at or brokers[0]}: {run.audit_error}")
     if run.devices and run.never_connected == len(run.devices) and not run.interrupted:
         raise BrokerUnreachable(f"no connection to {brokers[0]}: {run.devices[0].modem.last_refusal}")
+
+
+def _endpoint(
+    station: Station,
+    places: Mapping[str, BrokerAddress],
+    endpoints: dict[BrokerAddress, BrokerEndpoint],
+    followers: Mapping[str, ReferenceFollower],
+) -> BrokerEndpoint:
+    """Returns where *station* connects now: at its broker in *places*, or where that has sent it."""
+    follower = followers.get(station.name)
+    if follower is None:
+        return endpoints[places[station.name]]
+    reference, station.session.reference = station.session.reference, None
+    address = follower.next_server(reference, monotonic_ns() // 1_000)
+    if address not in endpoints:
+        try:
+            endpoints[address] = address.endpoint()
+        except BrokerUnreachable:  # the name in a reference is not known here
+            return endpoints[places[station.name]]
+    return endpoints[address]

@@ -86,6 +86,12 @@ def common(command: Command) -> Command:
     return access_options(command)
 
 
+def follow_option(command: Command) -> Command:
+    """Adds the option to go where brokers send devices."""
+    about = "Go where a broker sends a device of MQTT 5, for now or for good."
+    return click.option("--follow", is_flag=True, help=about)(command)
+
+
 def access_options(command: Command) -> Command:
     """Adds the options for a broker's authentication."""
     file = click.Path(path_type=Path)
@@ -192,6 +198,8 @@ def in_words(summary: dict[str, Any]) -> str:
     ]
     lines += [f"  failed, {cause}: {number:,}" for cause, number in summary["failures"].items()]
     lines += [f"  line lost, {reason}: {number:,}" for reason, number in summary["losses"].items()]
+    if "followed" in summary:
+        lines.append(f"  sent to another broker, and gone there: {summary['followed']:,} times")
     if summary["never_connected"]:
         lines.append(f"  devices that never got a connection: {summary['never_connected']:,}")
     if summary.get("not_publishable"):

@@ -37,6 +37,7 @@ from edgedevices.audit import DeliveryAudit
 from edgedevices.broker import ANYONE
 from edgedevices.ledger import MessageLedger
 from edgedevices.message import Body, DeviceMessage, PayloadForm
+from edgedevices.server_reference import ServerReference
 
 SESSION_EXPIRY_S: Final = 3_600
 """If a device is killed, the broker deletes its session after an hour (MQTT 5)."""
@@ -195,6 +196,8 @@ class DeviceSession:
         """Whether the broker has no session of us, as far as known."""
         self.refusal = ""
         """Why the broker refused this connection, or ended it with DISCONNECT; otherwise empty."""
+        self.reference: ServerReference | None = None
+        """Where the broker sent this device when it refused or ended the last connection."""
         self.connections_without_ack = 0
         """Connections since the broker's last acknowledgement."""
         self.is_denied = False
@@ -259,7 +262,7 @@ class DeviceSession:
         identity = self.identity
         self._framer = Framer(self._packet_bytes_max)
         self._out.clear()
-        self.refusal, self._clears_session = "", clears_session
+        self.refusal, self.reference, self._clears_session = "", None, clears_session
         properties: Properties = {}
         lasts = identity.lasts and not clears_session
         if lasts and identity.dialect is DeviceDialect.V5:
@@ -382,6 +385,7 @@ class DeviceSession:
     def _on_connack(self, connack: ConnAck) -> None:
         if connack.reason:
             self.refusal = f"refused: {reason_text(connack.reason)}"
+            self.reference = ServerReference.of(connack.reason, connack.properties)
             self.is_denied = connack.reason in LASTING_REFUSALS
             return
         self.is_up = True
@@ -480,6 +484,7 @@ class DeviceSession:
 
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         self.refusal = reason_text(disconnect.reason)
+        self.reference = ServerReference.of(disconnect.reason, disconnect.properties)
 
 
 _HANDLERS: Final[dict[type[Packet], Callable[[DeviceSession, Any], None]]] = {
