@@ -326,6 +326,9 @@ def _detail_lines(row: dict[str, Any]) -> Iterator[str]:
     if (will := row["will"]) is not None:
         delay = f", after {span(will['delay_s'])}" if will["delay_s"] else ""
         yield f"  will       {_name(will['topic'])}, QoS {will['qos']}, {octets(will['bytes'])}{delay}"
+    if (moved := row["moved"]) is not None:
+        refused = f", refused here for {span(moved['refused_s'])}" if moved["refused_s"] else ""
+        yield f"  moved      to {moved['to']} ({moved['way'].replace('_', ' ')}): {moved['outcome']}{refused}"
     unreleased = row["qos_2_unreleased"]
     yield f"  sent       {count(row['inflight'])} not acknowledged, at most {count(row['window'])}"
     yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}{on_disk(row)}"

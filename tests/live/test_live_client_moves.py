@@ -86,7 +86,7 @@ class MovingClients:
 
     def _server_list(self, here: int, there: int) -> None:
         client = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, "by-list", protocol=mqtt.MQTTv311, reconnect_on_failure=False
+            mqtt.CallbackAPIVersion.VERSION2, "by-list", False, protocol=mqtt.MQTTv311, reconnect_on_failure=False
         )
         self.refusals: list[str] = []
         client.on_connect = lambda client, userdata, flags, reason, properties: self.refusals.append(str(reason))
@@ -163,6 +163,8 @@ def test_clients_go_to_the_gateway_to_which_they_are_sent(
         assert connected("gw-here") == set()
         assert clients.refusals == ["Success", "Server unavailable", "Success"]
         assert clients.follower.home == ("127.0.0.1", here.port), "it was sent there for now"
+        [moved_client] = [json.loads(pages["gw-here"].get("/client?name=by-list")[2])]
+        assert moved_client["moved"]["outcome"] == "on its way"
         clients.device.terminate()
         summary = json.loads(clients.device.communicate(timeout=PATIENCE_S)[0])
         assert (summary["followed"], summary["failed"]) == (1, 0)

@@ -74,6 +74,9 @@ def test_a_client_is_told_where_to_go_and_refused_for_a_while(play_v5: Any, redi
     """)
     assert (moves(play_v5).moved[move_way(redirect)], moves(play_v5).refused) == (1, 2)
     assert outcomes(play_v5) == {"returned": 1}
+    last = moves(play_v5).last("bob")
+    assert last is not None
+    assert (last.gateway, last.way, last.outcome) == ("south", move_way(redirect), MoveOutcome.RETURNED)
 
 
 def move_way(redirect: Redirect) -> MoveWay:

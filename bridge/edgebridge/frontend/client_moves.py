@@ -13,12 +13,13 @@ from typing import Final, NamedTuple, Protocol
 from edgebridge.frontend.options import Redirect
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
-from edgebroker.instants import SECOND, Instant
+from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.limits import MOVED_CLIENTS_MAX
 
-WATCH_S: Final = 300
-"""Seconds behind the refusal in which a client that comes back is noticed. Libraries wait two minutes at most between
-attempts to connect."""
+WATCH: Final[Duration] = 300 * SECOND
+"""How long behind the refusal a client that comes back is noticed: libraries wait two minutes at most between attempts
+to connect.
+"""
 
 
 class MoveWay(Enum):
@@ -48,12 +49,14 @@ class MoveTableFull(EdgebrokerError):
 
 
 class ClientMove(NamedTuple):
-    """Where a client was sent, and until when its CONNECTs are refused."""
+    """Where a client was sent and how, and until when its CONNECTs are refused."""
 
     gateway: str
     redirect: Redirect
+    way: MoveWay
     refused_until: Instant
-    watched_until: Instant
+    outcome: MoveOutcome | None = None
+    """None: it is on its way."""
 
 
 def move_text(gateway: str) -> str:
@@ -80,6 +83,7 @@ class ClientMoves:
         self.refused = 0
         """CONNECTs of moved clients that were refused."""
         self._moves: dict[str, ClientMove] = {}
+        self._past: dict[str, ClientMove] = {}  # the last one of each client, at most as many
         self._paths: GatewayPaths | None = None
 
     def __len__(self) -> int:
@@ -102,12 +106,11 @@ class ClientMoves:
                 seconds = -(-(move.refused_until - now) // SECOND)
                 raise MoveTableFull(f"{MOVED_CLIENTS_MAX:,} clients are on their way; go on in {seconds} s")
             self._end(oldest, MoveOutcome.UNKNOWN)
-        refused_until = now + self.refusal_s * SECOND
-        self._moves[client_id] = ClientMove(gateway, redirect, refused_until, refused_until + WATCH_S * SECOND)
         way = MoveWay.CLOSED
         if is_told:
             is_lasting = redirect.reason == ReasonCode.SERVER_MOVED
             way = MoveWay.SERVER_MOVED if is_lasting else MoveWay.USE_ANOTHER_SERVER
+        self._moves[client_id] = ClientMove(gateway, redirect, way, now + self.refusal_s * SECOND)
         self.moved[way] += 1
         return way
 
@@ -126,6 +129,10 @@ class ClientMoves:
         move = self._moves.get(client_id)
         return 0 if move is None else max(0, -(-(move.refused_until - now) // SECOND))
 
+    def last(self, client_id: str) -> ClientMove | None:
+        """Return the last move of *client_id*, which says how it ended; None if none is known."""
+        return self._moves.get(client_id) or self._past.get(client_id)
+
     def connected(self, client_id: str) -> None:
         """Record that *client_id* is connected here."""
         if client_id in self._moves:
@@ -138,9 +145,12 @@ class ClientMoves:
 
     def purge(self, now: Instant) -> None:
         """End the moves of clients that were not seen again."""
-        for client_id in [name for name, move in self._moves.items() if now >= move.watched_until]:
+        for client_id in [name for name, move in self._moves.items() if now >= move.refused_until + WATCH]:
             self._end(client_id, MoveOutcome.UNKNOWN)
 
     def _end(self, client_id: str, outcome: MoveOutcome) -> None:
-        del self._moves[client_id]
+        self._past.pop(client_id, None)
+        if len(self._past) >= MOVED_CLIENTS_MAX:
+            del self._past[next(iter(self._past))]
+        self._past[client_id] = self._moves.pop(client_id)._replace(outcome=outcome)
         self.ended[outcome] += 1

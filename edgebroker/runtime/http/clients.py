@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -33,7 +33,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import SECOND, Instant
 from edgebroker.log_schema import Cause
-from edgebroker.names import ClientId
+from edgebroker.names import Address, ClientAddress, ClientId
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.publication import Publication
 from edgebroker.runtime.block_list import BLOCK_LIST_FILE, BlockListFile, expire_block
@@ -44,6 +44,7 @@ from edgebroker.runtime.http.retained import publication_row
 from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
+from edgebroker.runtime.settings.sections import ListenerSettings
 
 BY_NAME: Final = "client"
 """Sorts by client identifier; all other sort keys are numbers, see `RANKS`."""
@@ -145,10 +146,22 @@ def client_details(view: GatewayView, session: Session, limit: int) -> dict[str,
         "ends_in_s": None if away_s is None else max(0, round(session.expiry_s - away_s, 3)),
         "qos_2_unreleased": len(session.received),
         "replaying": bool(session.replays),
+        "moved": _last_move(view, session, now),
         "will": None if session.will is None else _will(session.will),
         "asked": [_subscription(subscription) for subscription in islice(subscriptions, limit)],
         "messages": first,
     }
+
+
+def _last_move(view: GatewayView, session: Session, now: Instant) -> dict[str, Any] | None:
+    """Returns to which gateway a client was sent last, how, and what became of it; None if it was not sent."""
+    moves = view.frontend.connect_handler.moves
+    move = moves.last(session.client_id)
+    if move is None:
+        return None
+    outcome = "on its way" if move.outcome is None else move.outcome.value
+    refused_s = 0.0 if move.outcome is not None else max(0.0, round((move.refused_until - now) / SECOND, 3))
+    return {"to": move.gateway, "way": move.way.value, "outcome": outcome, "refused_s": refused_s}
 
 
 def _first_messages(
@@ -330,7 +343,7 @@ async def _disconnect(view: GatewayView, query: Query) -> dict[str, Any]:
 async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
     session, gateway = _find_client_session(view, query), query.get("to", "")
     reason = MOVE_REASONS[read_choice(query, "for_good", "no", MOVE_REASONS)]
-    reference = _server_reference(view, session, gateway)
+    reference = server_reference(view, session, gateway)
     moves = view.frontend.connect_handler.moves
     way = move_client(view.frontend, session, gateway, Redirect(reason, reference), clock())
     if way is not None:
@@ -349,12 +362,9 @@ async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
     }
 
 
-def _server_reference(view: GatewayView, session: Session, gateway: str) -> str:
-    """Returns where the client of *session* finds *gateway*, as a Server Reference. Raises OrderError, QueryInvalid,
-    TopologyInvalid.
-
-    A Server Reference has no scheme: a client that follows it connects as before, with TLS or without. So it gets the
-    addresses of its own kind only, and is never led from TLS to a connection without.
+def server_reference(view: GatewayView, session: Session, gateway: str) -> str:
+    """Returns where the client of *session* finds *gateway*, as a Server Reference; empty for one of MQTT 3.1.1. Raises
+    OrderError, QueryInvalid, TopologyInvalid.
     """
     if view.peer_manager is None:
         raise OrderError("this gateway is in no federation; overlay.topology names the file that lists the others")
@@ -367,19 +377,33 @@ def _server_reference(view: GatewayView, session: Session, gateway: str) -> str:
     addresses = membership.topology.client_addresses(gateway)
     if not addresses:
         raise OrderError(f"where clients connect to {gateway} is not known: give it `clients` in the topology file")
-    same: list[str] = []
     connection: Connection | None = session.connection
+    usable: list[Address] = []
     if connection is not None and connection.is_v5:
         number = connection.listener_context.number
-        is_tls = any(one.settings.is_tls for one in view.listeners if one.context.number == number)
-        same = [str(one.address) for one in addresses if one.is_tls == is_tls]
-        if not same:
-            how, missing = ("with TLS", "mqtts://") if is_tls else ("without TLS", "mqtt://")
-            reason = f"and `clients` of {gateway} has no {missing}"
-            raise OrderError(f"{session.client_id} is connected {how}, {reason}")
+        listener = next((one.settings for one in view.listeners if one.context.number == number), ListenerSettings())
+        usable = _usable_addresses(session.client_id, listener, gateway, addresses)
     if not view.peer_manager.overlay.peers.gossip.link_state.is_reachable(gateway):
         raise OrderError(f"no path is open to {gateway}: it could not take over the session")
-    return " ".join(same)
+    return " ".join(map(str, usable))
+
+
+def _usable_addresses(
+    client: str, listener: ListenerSettings, gateway: str, addresses: Sequence[ClientAddress]
+) -> list[Address]:
+    """Returns those of *addresses* that *client*, which came in by *listener*, can use. Raises OrderError.
+
+    A Server Reference has no scheme: a client that follows it connects as before, with TLS or without. So it gets the
+    addresses of its own kind only, and is never led from TLS to a connection without.
+    """
+    if listener.protocol == "websocket":
+        raise OrderError(f"{client} is connected by WebSocket, and `clients` has addresses of MQTT over TCP alone")
+    is_known = listener.is_tls or not listener.proxy_protocol  # a proxy may have ended TLS
+    usable = [one.address for one in addresses if not is_known or one.is_tls == listener.is_tls]
+    if not usable:
+        how, missing = ("with TLS", "mqtts://") if listener.is_tls else ("without TLS", "mqtt://")
+        raise OrderError(f"{client} is connected {how}, and `clients` of {gateway} has no {missing}")
+    return usable
 
 
 async def _end(view: GatewayView, query: Query) -> dict[str, Any]:
