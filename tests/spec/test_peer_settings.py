@@ -165,6 +165,11 @@ def test_peers_beyond_this_machine_without_tls_are_not_taken_up_by_a_reload(sett
             ["topology: gateway gw-there has address 127.0.0.1:7999, had 127.0.0.1:7885"],
         ),
         (
+            TOPOLOGY + 'clients = "mqtt://127.0.0.1:1884"\n',
+            False,
+            ["topology: gateway gw-there has clients mqtt://127.0.0.1:1884, had none"],
+        ),
+        (
             TOPOLOGY.replace('name = "there"\n', 'name = "there"\nuplink = "metered"\n'),
             True,
             ["topology: site there has another uplink: metered, 1000 ms, had wan, 2 ms"],
