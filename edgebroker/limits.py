@@ -90,6 +90,7 @@ MOVED_CLIENTS_MAX = 4_096  # clients that were sent to another gateway and are r
 MOVE_REFUSAL_S = 30  # for so long: libraries try the next server of their list after 1 to 10 s
 PACKET_BYTES_PER_S_MIN = 1_000  # of a packet that is not whole: half of a thin uplink; 64 KiB within 76 s
 SHARED_GROUPS_MAX = 100  # groups that one user or address may make; a message to all takes 0.3 to 0.5 ms, uncompiled
+FEDERATED_GROUPS_CHARS_MAX = 32 * KIB  # in the names of all groups that other gateways are told of, in one message
 QUEUED_MESSAGES_MAX = 100_000_000  # queued for all clients together: the bytes are what counts
 QUEUED_BYTES_MAX: int | None = None  # the same in bytes; None: a quarter of what is free on the disk...
 QUEUED_BYTES_LEAST = 128 * MIB  # ...and this where it is less, or unknown: a quarter of a node with 512 MiB

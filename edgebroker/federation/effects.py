@@ -9,7 +9,7 @@ from edgebroker.filters.announcement import InterestDelta
 from edgebroker.header import EventHeader
 from edgebroker.interest import Interest
 from edgebroker.log_schema import EventId
-from edgebroker.overlay.messages import Forward, Message, PendingWill, StatusReply
+from edgebroker.overlay.messages import Forward, GroupMembers, Message, PendingWill, StatusReply
 from edgebroker.overlay.traffic_class import TrafficClass
 
 
@@ -111,6 +111,15 @@ class StoreInterests:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreGroupMembers:
+    """Another gateway has other members in groups that are shared over the federation than before. Store it durably:
+    after a restart, a gateway that knows no member would drop what is for them.
+    """
+
+    members: GroupMembers
+
+
+@dataclass(frozen=True, slots=True)
 class RedialPeer:
     """Dial *peer* now: other gateways are connected with it again and this one is not."""
 
@@ -200,6 +209,7 @@ Effect: TypeAlias = (
     | DeliverUnmodified
     | PublishWills
     | StoreInterests
+    | StoreGroupMembers
     | RedialPeer
     | RequestAgain
     | EmptyOutbox

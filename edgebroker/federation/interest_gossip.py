@@ -12,7 +12,8 @@ from typing import Final
 
 from edgebroker.federation.backpressure import BackpressureTable
 from edgebroker.federation.dead_peer_relay import DeadPeerRelay
-from edgebroker.federation.effects import RedialPeer, SendMessage, StoreInterests
+from edgebroker.federation.effects import RedialPeer, SendMessage, StoreGroupMembers, StoreInterests
+from edgebroker.federation.group_members import GroupMembersTable
 from edgebroker.federation.interests import ClusterInterests, InterestUpdate
 from edgebroker.federation.options import FederationOptions
 from edgebroker.filters.announcement import InterestDelta
@@ -25,6 +26,8 @@ from edgebroker.overlay.messages import (
     Backpressure,
     Differ,
     Digest,
+    GroupCount,
+    GroupMembers,
     LinkStateUpdate,
     Message,
     Restate,
@@ -55,6 +58,7 @@ class InterestGossip:
         self.relay = DeadPeerRelay(topology, gateway.name, self.link_state)
         self.interests = ClusterInterests(self.relay.behind, options.is_precise, options.is_covering)
         self.backpressure = BackpressureTable(topology, gateway, self.link_state, boot)
+        self.group_members = GroupMembersTable(self.link_state, boot)
         self._gateway = gateway
         self._status = status
         self._peers = gateway.peers()
@@ -64,7 +68,7 @@ class InterestGossip:
         self._filters: dict[TopicFilter, None] = {}
         self._added: list[Interest] = []
         self._is_less = False
-        self._effects: list[StoreInterests | RedialPeer] = []
+        self._effects: list[StoreInterests | StoreGroupMembers | RedialPeer] = []
         self._dead: set[str] = set()  # peers without any path
         self._aside: set[str] = set()  # neighbours that have stepped aside
         self._compare_delay = COMPARE_FIRST
@@ -83,8 +87,10 @@ class InterestGossip:
         self._added += changed.added
         self._is_less |= changed.is_less
 
-    def take_effects(self) -> list[StoreInterests | RedialPeer]:
-        """Return the changes of neighbours' interests, and the peers found alive, since the last call."""
+    def take_effects(self) -> list[StoreInterests | StoreGroupMembers | RedialPeer]:
+        """Return the changes of neighbours' interests and of members of groups, and the peers found alive, since the
+        last call.
+        """
         effects, self._effects = self._effects, []
         return effects
 
@@ -101,6 +107,7 @@ class InterestGossip:
         self._dial_reachable()
         sends = [_control(peer, each) for each in self.link_state.statements() if each is not update]
         sends += [_control(peer, each) for each in self.backpressure.statements()]
+        sends += [_control(peer, each) for each in self.group_members.statements()]
         if update is not None:
             sends += self._flood(update)
         if peer in self.relay.behind:
@@ -136,12 +143,21 @@ class InterestGossip:
         """Begin backpressure for *neighbour*, which has *interests*; without interests, end it."""
         return self._flood(self.backpressure.announce(neighbour, interests))
 
-    def receive_flooded(self, peer: str, update: LinkStateUpdate | Backpressure) -> list[SendMessage]:
-        """Handle a link state or backpressure message that *peer* floods."""
+    def announce_groups(self, groups: tuple[GroupCount, ...]) -> list[SendMessage]:
+        """Tell all gateways which members this one has in groups that are shared over the federation."""
+        return self._flood(self.group_members.announce(groups))
+
+    def receive_flooded(self, peer: str, update: LinkStateUpdate | Backpressure | GroupMembers) -> list[SendMessage]:
+        """Handle a message that *peer* floods."""
         # A message of an earlier run of this gateway is replaced everywhere, at its sender too.
         sender = "" if update.gateway == self.link_state.number else peer
         if isinstance(update, Backpressure):
             return [send for news in self.backpressure.receive(update) for send in self._flood(news, sender)]
+        if isinstance(update, GroupMembers):
+            members = self.group_members.receive(update)
+            if members is update:
+                self._effects.append(StoreGroupMembers(update))
+            return [] if members is None else self._flood(members, sender)
         sends = [send for news in self.link_state.receive(update) for send in self._flood(news, sender)]
         self._dial_reachable()
         sends += self._heed_aside()
@@ -310,7 +326,7 @@ class InterestGossip:
     def _digest(self, peer: str) -> Digest:
         return digest_of(StateKind.INTERESTS, self.interests.epoch, self.interests.announced_to(peer))
 
-    def _flood(self, update: LinkStateUpdate | Backpressure, except_peer: str = "") -> list[SendMessage]:
+    def _flood(self, update: LinkStateUpdate | Backpressure | GroupMembers, except_peer: str = "") -> list[SendMessage]:
         return [_control(peer, update) for peer in self._peers if peer != except_peer and self._status.is_up(peer)]
 
 

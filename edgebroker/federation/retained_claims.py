@@ -78,11 +78,14 @@ class GatewayPublisher:
         return self._forwarder.send_to(gateway, self._event(topic, payload, now_ms))
 
     def _event(self, topic: str, payload: bytes, now_ms: int) -> Forward:
+        return Forward(self.next_header(now_ms), topic, payload, 1, False, "")
+
+    def next_header(self, now_ms: int) -> EventHeader:
+        """Return the header of the next event, published at *now_ms*."""
         if not self._publisher:
             self._publisher = self._reserve_number()
         self._sequence += 1
-        header = EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
-        return Forward(header, topic, payload, 1, False, "")
+        return EventHeader(self._publisher, self._sequence, 0, self._cluster, published_ms=now_ms)
 
 
 class RetainedClaims:

@@ -91,6 +91,7 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    GroupMembers,
     InterestFlush,
     InterestFlushed,
     LinkStateUpdate,
@@ -498,7 +499,7 @@ class FederationRouter:
                 return self.status_queries.receive_query(peer, message)
             case StatusReply():
                 return self.status_queries.receive_reply(message)
-            case LinkStateUpdate() | Backpressure():
+            case LinkStateUpdate() | Backpressure() | GroupMembers():
                 sends = self._propagate(self.gossip.receive_flooded(peer, message), now)
                 return [*sends, *self._ask_again()]
             case Relay():

@@ -5,11 +5,13 @@ The node only dispatches; the modules beside it do the work.
 
 from __future__ import annotations
 
-from typing import Final, Protocol, TypeAlias, assert_never
+from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from edgebroker.dataclasses import dataclass
+from edgebroker.filters import Filter
 from edgebroker.instants import Instant
 from edgebroker.limits import SUBSCRIPTIONS_PER_CLIENT_MAX, TOPIC_BYTES_MAX
+from edgebroker.log_schema import PEER_PREFIX
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval, Event, PublishRequest, SubscribeRequest, UnsubscribeRequest
@@ -17,7 +19,7 @@ from edgebroker.node.ledger import Ledger
 from edgebroker.node.minute_counts import MinuteCounts
 from edgebroker.node.routes import Routes
 from edgebroker.node.shared_groups import SharedGroups
-from edgebroker.node.subscriptions import Copy, Subscription, Subscriptions
+from edgebroker.node.subscriptions import Copy, Subscriber, Subscription, Subscriptions
 from edgebroker.node.timers import TIDY, TimerQueue
 from edgebroker.predicate import Predicate
 from edgebroker.topics import USUAL_CHARS, TopicFilter
@@ -195,6 +197,33 @@ class Node:
         if self.subscription_listener is not None:
             self.subscription_listener.subscribed(subscription.number, request.topic_filter, predicates, now)
         return [SubscriptionGrant(subscription, is_new=replaced is None)]
+
+    def add_gateway(self, name: str, topic_filter: TopicFilter, filter: Filter | None, receiver: Any) -> Subscription:
+        """Let another gateway, *receiver*, be a member of the group *name*, which is shared over the federation."""
+        self.routes.gather()
+        predicates = ALWAYS if filter is None else filter.predicates
+        subscriptions, subscriber = self.subscriptions, Subscriber(ClientId(PEER_PREFIX + receiver.name))
+        subscription = Subscription(
+            subscriptions.next_number(), subscriber, name, not all(predicates), 2, False, receiver, name, 0, True
+        )
+        subscription.begin(self.tree.insert(subscription.number, topic_filter, predicates))
+        subscriptions.add(subscription)
+        self.groups.join_remote(name, subscription)
+        subscriptions.remote += 1
+        self.routes.has_remote_members = True
+        self.routes.follow()
+        return subscription
+
+    def remove_gateway(self, subscription: Subscription) -> None:
+        """End what `add_gateway` returned."""
+        self.routes.gather()
+        self.subscriptions.by_number.pop(subscription.number)
+        self.tree.remove(subscription.number)
+        self.groups.leave(subscription)
+        self._finish(subscription)
+        self.subscriptions.remote -= 1
+        self.routes.has_remote_members = self.subscriptions.remote > 0
+        self.routes.follow()
 
     def _unsubscribe(self, client: ClientId, text: str, now: Instant) -> list[Effect]:
         self.routes.gather()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 from edgebroker.names import ClientId
+from edgebroker.node.shared_groups import RemoteMembers
 from edgebroker.node.subscriptions import Copy, Subscription
 from edgebroker.publication import Publication
 
@@ -77,6 +78,8 @@ class ReadAccess:
         return tuple(allowed)
 
     def permits(self, member: Subscription, publication: Publication) -> bool:
-        """Return whether the client of *member* may read *publication*."""
+        """Return whether the client of *member* may read *publication*; another gateway may, and judges for its own."""
+        if isinstance(member.receiver, RemoteMembers):
+            return True
         permission = self._ask(member.receiver, self._topic)
         return permission is None or permission.permits(publication)

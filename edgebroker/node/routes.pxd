@@ -28,6 +28,7 @@ cdef class Route:
 
 
 cdef class Routes:
+    cdef public bint has_remote_members
     cdef public object ask, closed, subscriptions, tree, unreadable
     cdef public Publication matched_publication
     cdef public Route matched_route

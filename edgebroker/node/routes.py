@@ -8,7 +8,7 @@ from edgebroker.filters.attributes import Extractor, UnreadableCounts
 from edgebroker.filters.payloads import SPARKPLUG
 from edgebroker.instants import Instant
 from edgebroker.limits import ROUTES_MAX, TOPIC_LEVELS_MAX
-from edgebroker.log_schema import NO_EVENT, Cause, EventId
+from edgebroker.log_schema import NO_EVENT, Cause, EventId, MessageOrigin
 from edgebroker.matching.pst import Pst
 from edgebroker.names import ClientId
 from edgebroker.node.ledger import Ledger
@@ -228,6 +228,11 @@ class Route:
         return found if read_access is None else read_access.allowed_copies(found, publication)
 
     @property
+    def may_have_remote_members(self) -> bool:
+        """Whether a publication of this topic may be for a member of a group at another gateway."""
+        return self._routes.has_remote_members and (bool(self.groups) or self.extractor is not None)
+
+    @property
     def may_read(self) -> MayRead | None:
         """The function that tells who may read publications of this topic; None if every client may."""
         return None if self._read_access is None else self._read_access.permits
@@ -242,6 +247,8 @@ class Route:
         if self._matched_groups:
             groups = tuple(dict.fromkeys([*groups, *self._matched_groups]))
             self._matched_groups.clear()
+        if publication.origin == MessageOrigin.PEER:  # the gateway of its publisher chooses the member
+            groups = tuple([group for group in groups if not group.is_federated])
         may_read = self.may_read
         self._routes.work += sum([1 + (len(group.members) >> 3) for group in groups])
         chosen = [group.choose(publication, may_read) for group in groups]
@@ -284,6 +291,8 @@ class Routes:
         """The subscriptions whose content filter accepts it, members of groups included."""
         self.closed: MinuteCounts | None = None
         """The counts of a closed minute that are not yet written, or None."""
+        self.has_remote_members = False
+        """Whether other gateways have members of any group."""
         self.ask: PermissionQuery | None = None
         """Returns read permissions; None if every client may read everything. Call `forget` when permissions change."""
         self._by_topic: dict[str, Route] = {}

@@ -168,12 +168,15 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self.by_number: dict[int, Subscription] = {}
+        self.remote = 0
+        """Of these, those by which other gateways are members of groups."""
         self._subscribers: dict[ClientId, Subscriber] = {}
         self._gone: list[Subscriber] = []
         self._last_number = 0
 
     def __len__(self) -> int:
-        return len(self.by_number)
+        """Return the number of subscriptions of clients."""
+        return len(self.by_number) - self.remote
 
     @property
     def is_tidy(self) -> bool:

@@ -375,6 +375,34 @@ class SendAgain:
     """Class, last number received of this class, class, number ..., as in a hello."""
 
 
+# -- shared subscriptions over gateways -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCount:
+    """The members that one gateway has in one group."""
+
+    name: str
+    """The group's name, topic filter and content filter, as a subscription text."""
+    connected: int
+    """32 bits: members whose clients are connected."""
+    kept: int
+    """32 bits: members whose clients are away, and for whom messages of QoS 1 and 2 are queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """All groups that are shared over the federation and have members at one gateway. Flooded: each gateway forwards an
+    update that is new to it.
+    """
+
+    gateway: int
+    """The number of the gateway."""
+    number: int
+    """64 bits; grows with every such message of the gateway, across its restarts too."""
+    groups: tuple[GroupCount, ...]
+
+
 # -- operators --------------------------------------------------------------------------------------------------------
 
 
@@ -445,6 +473,7 @@ CAPABILITY_MESSAGES: Final[dict[str, tuple[type, ...]]] = {
     "crowded": (Backpressure,),
     "digest": (ConditionalRetainedQuery, RetainedUnmodified),
     "flush": (InterestFlush, InterestFlushed),
+    "groups": (GroupMembers,),
     "operator": (StatusQuery, StatusReply),
     "order": (SendAgain,),
     "wills": (PendingWills,),
@@ -496,5 +525,6 @@ Message: TypeAlias = (
     | ConditionalRetainedQuery
     | RetainedUnmodified
     | PendingWills
+    | GroupMembers
 )
 """Any message between gateways."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from edgebridge.frontend.admin import change_quota
+from edgebridge.frontend.admin import change_federated_groups, change_quota
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import FrontendHost, FrontendOptions, Quota
 from edgebridge.session.journal.state import JournalState
@@ -185,6 +185,7 @@ class Gateway:
         preparers: dict[str, Preparer] = {
             "access": self._prepare_access,
             "quota": self._prepare_quota,
+            "mqtt": self._prepare_groups,
             "redirect": self._prepare_redirect,
             "notices": self._prepare_notices,
             "http": self._prepare_http,
@@ -298,6 +299,14 @@ class Gateway:
             change_quota(self.frontend, _quota(settings), clock())
             self._turn()
             yield from ()
+
+        return PreparedChange(commit)
+
+    async def _prepare_groups(self, settings: Settings) -> PreparedChange:
+        def commit() -> Iterator[str]:
+            if moved := change_federated_groups(self.frontend, settings.mqtt.federated_groups, clock()):
+                yield f"mqtt: {moved} members of shared subscriptions are in another group"
+            self._turn()
 
         return PreparedChange(commit)
 

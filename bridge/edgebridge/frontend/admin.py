@@ -14,11 +14,13 @@ from edgebridge.frontend.connection_rate import ConnectionRateLimit
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import Quota, Redirect
 from edgebridge.session.session import Session
+from edgebridge.session.subscription_text import parse_subscription
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
 from edgebroker.instants import Instant
 from edgebroker.log_schema import Cause
 from edgebroker.names import ClientId
+from edgebroker.node.node import ALWAYS
 from edgebroker.publication import Publication
 
 CONNECTION_ENDED: Final = "an operator ended the connection"
@@ -102,3 +104,22 @@ def change_quota(frontend: Frontend, quota: Quota, now: Instant) -> None:
     for connection in frontend.connections.values():
         connection.meter = quota.meter(now)
     frontend.input_scheduler.end_pauses(now)  # of hours, perhaps: they were made of the rate of before
+
+
+def change_federated_groups(frontend: Frontend, federated: tuple[str, ...], now: Instant) -> int:
+    """Share the groups whose names *federated* has over the federation, and no others. Returns how many members are in
+    another group than before.
+    """
+    node, listener = frontend.node, frontend.node.subscription_listener
+    if federated == node.groups.federated:
+        return 0
+    moved = node.groups.regroup(federated)
+    node.routes.forget()
+    if listener is None:
+        return len(moved)
+    for member in moved:
+        request = parse_subscription(member.label)  # the name of its group
+        predicates = ALWAYS if request.filter is None else request.filter.predicates
+        listener.unsubscribed(member.number, now)
+        listener.subscribed(member.number, request.topic_filter, predicates, now)
+    return len(moved)

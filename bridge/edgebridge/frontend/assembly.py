@@ -74,6 +74,7 @@ def assemble(
 ) -> FrontendParts:
     """Construct the parts of one front end; the arguments are those of `Frontend`."""
     node.groups.is_sticky = options.sharing == "sticky"
+    node.groups.federated = options.federated_groups
     node.routes.topic_levels_max = options.topic_levels_max
     node.groups.per_account_max = quota.shared_groups_max
     retained = RetainedStore(options.retained_messages_max, options.retained_bytes_max)

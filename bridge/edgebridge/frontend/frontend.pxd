@@ -17,7 +17,7 @@ cdef class Frontend:
     cdef dict _on
     cdef long long _buffers_sent
     cdef public object connection_rate, authenticator, connect_handler, enhanced_auth, disconnector, memory_limit, node, events, publish_handler
-    cdef public object federation, quota, unfinished_input, sparkplug_rebirth, recovery, retained, subscribe_handler, sys_topics, input_scheduler
+    cdef public object federation, quota, unfinished_input, sparkplug_rebirth, shared_subscriptions, recovery, retained, subscribe_handler, sys_topics, input_scheduler
     cdef public Delivery delivery
     cdef public InputFastPath input
     cdef public SessionJournal journal

@@ -112,6 +112,7 @@ class Frontend:
         self.enhanced_auth = parts.enhanced_auth
         self.recovery = parts.recovery
         self.sparkplug_rebirth = parts.sparkplug_rebirth
+        self.shared_subscriptions = parts.shared_subscriptions
         self.qos0_batches = Qos0Batches(node.ledger)
         self.connection_rate = ConnectionRateLimit(quota)
         self.disconnector = Disconnector(self.connect_handler, node.timers)

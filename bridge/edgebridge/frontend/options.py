@@ -136,6 +136,8 @@ class FrontendOptions:
     """How long a client that was sent to another gateway is refused here; 0: not at all."""
     sharing: str = "fair"
     """How a shared subscription chooses: "fair", or "sticky" for one member per publisher and topic."""
+    federated_groups: tuple[str, ...] = ()
+    """Names of groups, with `*` and `?`, whose members may be at any gateway of the federation."""
     durability: Durability = SYNC
     """What is promised to clients whose listener and name say nothing else."""
     durability_by_client: tuple[tuple[str, Durability], ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.session.inflight import QueueEntry
@@ -12,8 +12,11 @@ from edgebridge.session.subscription_text import SHARE_PREFIX
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.node.node import Node
-from edgebroker.node.shared_groups import SharedGroup
+from edgebroker.node.shared_groups import RemoteMembers, SharedGroup
 from edgebroker.node.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.federation.shared_groups import FederatedGroups
 
 TRANSFERRED_AT_ONCE: Final = 200
 """Messages handed over in one turn: 2 ms at 10 us for each."""
@@ -34,12 +37,21 @@ class SharedSubscriptions:
     def __init__(self, node: Node, delivery: Delivery) -> None:
         self._node = node
         self._delivery = delivery
+        self.federated: FederatedGroups | None = None
+        """The groups that are shared over a federation; None: this gateway belongs to none."""
+
+    def _tell_others(self, session: Session, now: Instant) -> None:
+        """Tell other gateways what has become of the members that *session* is."""
+        for own in self._node.groups.of(ClientId(session.client_id)) if self.federated is not None else ():
+            if self.federated is not None and own.group.is_federated:
+                self.federated.members_changed(own.group, now)
 
     def member_connected(self, session: Session, now: Instant) -> None:
         """A client is there: what waits for absent members of its groups need not wait any more."""
+        self._tell_others(session, now)
         absent: dict[int, Session] = {}
         for own in self._node.groups.of(ClientId(session.client_id)):
-            for member in own.group.members:
+            for member in own.group.own_members:
                 if not member.receiver.is_connected:
                     absent[id(member.receiver)] = member.receiver
         for other in absent.values():
@@ -52,6 +64,7 @@ class SharedSubscriptions:
         """
         if session.is_connected:
             return
+        self._tell_others(session, now)
         heirs = {name for name in session.outbox.groups if self._has_successors(name)}
         if not heirs:  # nobody looks at what waits, which may be much
             return
@@ -65,7 +78,7 @@ class SharedSubscriptions:
             heir = self._successor(entry)
             if heir is not None:
                 handed.add(id(entry))
-                self._delivery.transfer(session, entry, heir.alone(), now)
+                self._transfer(session, entry, heir, now)
             elif not self._has_successors(entry.text, with_room=True):
                 heirs.discard(entry.text)
                 self._node.timers.set(("share", session.client_id), now + RETRY_INTERVAL)
@@ -88,7 +101,7 @@ class SharedSubscriptions:
                 member = self._chosen(entry)
                 if member is not None and member.receiver is not session:
                     handed.add(id(entry))
-                    self._delivery.transfer(session, entry, member.alone(), now)
+                    self._transfer(session, entry, member, now)
         if handed:
             session.outbox.remove_if(lambda entry: id(entry) in handed)
 
@@ -96,12 +109,14 @@ class SharedSubscriptions:
         """A session is over, and its subscriptions are: what others may finish goes to them, there or not."""
         if not len(self._node.groups):
             return
+        if self.federated is not None:
+            self.federated.session_ended(now)
         for entry in [entry for entry in session.inflight if entry.qos == 1 and self._has_successor(entry)]:
             session.inflight.acknowledge(entry.packet_id, 1)
-            self._transfer(session, entry, now)
+            self._transfer(session, entry, self._chosen(entry), now)
         if session.outbox.groups:
             for entry in session.outbox.remove_if(self._has_successor):
-                self._transfer(session, entry, now)
+                self._transfer(session, entry, self._chosen(entry), now)
 
     def _has_successors(self, name: str, with_room: bool = False) -> bool:
         """Whether members of the group are there, and have room for a message."""
@@ -134,7 +149,9 @@ class SharedSubscriptions:
             return False
         return group.has_member_for(publication, self._node.routes.route(publication.topic).may_read)
 
-    def _transfer(self, session: Session, entry: QueueEntry, now: Instant) -> None:
-        member = self._chosen(entry)
+    def _transfer(self, session: Session, entry: QueueEntry, member: Subscription | None, now: Instant) -> None:
         assert member is not None
-        self._delivery.transfer(session, entry, member.alone(), now)
+        if self.federated is not None and isinstance(member.receiver, RemoteMembers):
+            self.federated.transfer(session, entry, member, now)
+        else:
+            self._delivery.transfer(session, entry, member.alone(), now)

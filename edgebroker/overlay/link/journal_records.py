@@ -22,7 +22,7 @@ from edgebroker.overlay.link.backlog import PageRow, decode_rows
 from edgebroker.overlay.link.class_queue import LinkPage
 from edgebroker.overlay.link.codec.errors import FrameBroken
 from edgebroker.overlay.link.codec.messages import alone, interest_values, link_cbor, read_alone, read_interest
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.messages import Forward, GroupCount, GroupMembers, Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
 
@@ -70,6 +70,8 @@ class LinkRecordKind(IntEnum):
     [peer, class, number], or, if its marks differ from those of the message, [peer, class, number, CIV, aLinks walked,
     was marked, gateways passed, predecessors (cluster, distance, cluster, distance ...)].
     """
+    GROUPS = 0x2E
+    """[gateway, number, [name, connected members, kept members, name ...]]: the latest GroupMembers of a gateway."""
 
 
 _SERVICES: Final = {int(service): service for service in SHARED}
@@ -178,6 +180,12 @@ def interests_record(peer: str, announce: Iterable[Interest], withdraw: Iterable
     )
 
 
+def groups_record(members: GroupMembers) -> bytes:
+    """Return the record of the members that another gateway has in groups that are shared over the federation."""
+    counts = [value for group in members.groups for value in (group.name, group.connected, group.kept)]
+    return _record(LinkRecordKind.GROUPS, [members.gateway, members.number, counts])
+
+
 def paged_record(peer: str, page: LinkPage, clock: int) -> bytes:
     """Return the record that names the file of *page*; *clock* is what to add to an instant for the stored clock."""
     numbers = [page.number, page.first, page.last, page.count, page.held_bytes, page.file_bytes]
@@ -249,6 +257,8 @@ class StoredLinks:
         """Identity -> a held event, as in `held_record`."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> the interests that it announced."""
+        self.groups: dict[int, GroupMembers] = {}
+        """Number of a gateway -> the members that it has in groups that are shared over the federation."""
         self.last_page = 0
         """The highest number of a page that any record knows."""
         self.is_damaged = False
@@ -398,6 +408,14 @@ class StoredLinks:
         for interest in map(read_interest, withdrawn):
             interests.pop(interest, None)
 
+    def _groups(self, gateway: int, number: int, counts: list[Any]) -> None:
+        names, connected, kept = counts[::3], counts[1::3], counts[2::3]
+        are_counts = all(type(each) is int and 0 <= each < 1 << 32 for each in (*connected, *kept))
+        if len(names) != len(kept) or not are_counts or not all(type(name) is str for name in names):
+            raise FrameBroken("members of groups that are none")
+        groups = tuple(map(GroupCount, names, connected, kept))
+        self.groups[gateway] = GroupMembers(gateway, number, groups)
+
 
 def _is_fit(values: list[Any], shapes: tuple[tuple[type, ...], ...]) -> bool:
     if tuple(map(type, values)) not in shapes:
@@ -456,6 +474,7 @@ _KINDS: Final[dict[int, _KindSpec]] = dict(
             (str, *[int] * 7, _NONE, bytes),
         ),
         _spec(LinkRecordKind.UNPAGED, StoredLinks._unpaged, (str, int, int, bytes)),
+        _spec(LinkRecordKind.GROUPS, StoredLinks._groups, (int, int, list)),
         _spec(LinkRecordKind.ENTRIES, StoredLinks._entries, (int, bytes, list), (_NONE, bytes, list)),
     )
 )

@@ -34,6 +34,7 @@ from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import SECOND, Instant
 from edgebroker.log_schema import Cause
 from edgebroker.names import Address, ClientAddress, ClientId
+from edgebroker.node.shared_groups import RemoteMembers
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.publication import Publication
 from edgebroker.runtime.block_list import BLOCK_LIST_FILE, BlockListFile, expire_block
@@ -252,7 +253,9 @@ async def forecast_delivery(
     candidates.sort(key=lambda subscription: (subscription.client, subscription.number))
 
     def forecast(subscription: Subscription) -> DeliveryForecast:
-        permission = None if node.routes.ask is None else node.routes.ask(subscription.receiver, topic)
+        receiver = subscription.receiver
+        is_remote = isinstance(receiver, RemoteMembers)  # another gateway, which judges what its members may read
+        permission = None if node.routes.ask is None or is_remote else node.routes.ask(receiver, topic)
         has_rules = permission is not None and not permission.is_always
         if permission is not None and permission.is_never:
             return DeliveryForecast.NOT_ALLOWED
@@ -261,7 +264,7 @@ async def forecast_delivery(
         is_filtered = subscription.number not in plain
         if is_filtered and payload is not None and subscription.number not in accepting:
             return DeliveryForecast.CONTENT
-        if not min(qos, subscription.qos) and subscription.receiver.connection is None:
+        if not min(qos, subscription.qos) and not receiver.is_connected:
             return DeliveryForecast.AWAY
         if payload is None and (is_filtered or has_rules):
             return DeliveryForecast.PERHAPS
@@ -282,7 +285,7 @@ def _reader_rows(
     for subscription, forecast in zip(candidates, forecasts, strict=False):
         yield {
             "client": subscription.client,
-            "connected": subscription.receiver.connection is not None,
+            "connected": subscription.receiver.is_connected,
             "filter": subscription.text,
             "label": subscription.label,
             "qos": min(qos, subscription.qos),

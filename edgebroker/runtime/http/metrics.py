@@ -433,6 +433,9 @@ def _links(page: Exposition, view: GatewayView) -> None:
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)
+    page.family("edgebroker_group_copies", "counter", "Copies for members of groups at other gateways, or from them.")
+    for way, count in view.peer_manager.overlay.groups.counts().items():
+        page.sample("_total", count, way=way)
     for key, name, meaning in LINK_TIMES:
         page.family(name, "gauge", meaning, "seconds")
         for row in rows:

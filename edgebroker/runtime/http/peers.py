@@ -28,6 +28,7 @@ def link_report(peer_manager: PeerManager) -> dict[str, Any]:
             for place, neighbour in peer_manager.overlay.peers.gossip.backpressure.active()
         ],
         "subacks_held": dict(peer_manager.overlay.held_subacks.outcomes),
+        "federated_groups": peer_manager.overlay.groups.counts(),
         "links": list(link_rows(peer_manager)),
     }
 

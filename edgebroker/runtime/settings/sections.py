@@ -298,6 +298,9 @@ class LimitSettings:
     session_expiry_s_max: int = key(limits.SESSION_EXPIRY_S_MAX, Integer(0, 0xFFFF_FFFE))  # 0xFFFFFFFF means never
 
 
+GROUP_NAME: Final = Text(r"[^/+#\0]{1,256}", "a name of a shared subscription, with * and ?")
+
+
 @dataclass(frozen=True, slots=True)
 class MqttSettings:
     """Behaviour that MQTT leaves to the server; `FrontendOptions` has fields of the same names."""
@@ -310,6 +313,7 @@ class MqttSettings:
     sparkplug_rebirth_s: int = key(0, Integer(0, 3_600))
     move_refusal_s: int = key(limits.MOVE_REFUSAL_S, Integer(0, 3_600))
     sharing: str = key("fair", Choice(("fair", "sticky")))
+    federated_groups: tuple[str, ...] = key((), ListOf(GROUP_NAME, 256), Activation.LIVE)
     queue_full: str = key("drop-newest", Choice(tuple(OverflowPolicy)))
 
 

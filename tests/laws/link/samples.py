@@ -21,6 +21,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    GroupCount,
+    GroupMembers,
     InterestFlush,
     InterestFlushed,
     LinkStateUpdate,
@@ -191,6 +193,14 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
             for _ in range(chance.randrange(3))
         ),
         tuple(chance.choice(TEXTS) for _ in range(chance.randrange(3))),
+    ),
+    GroupMembers: lambda chance: GroupMembers(
+        chance.randrange(1_024),
+        some_number(chance, 64),
+        tuple(
+            GroupCount(chance.choice(TEXTS), some_number(chance, 32), some_number(chance, 32))
+            for _ in range(chance.randrange(3))
+        ),
     ),
     RetainedUnmodified: lambda chance: RetainedUnmodified(
         some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(17))

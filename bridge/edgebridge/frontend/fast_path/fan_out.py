@@ -20,8 +20,8 @@ class FanOut:
     def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
-        self.is_federated = is_joined and not is_reserved(topic)
-        """Its publications may be for readers at other gateways."""
+        self.is_federated = is_joined and not is_reserved(topic) and not route.may_have_remote_members
+        """Its publications may be for readers at other gateways, but not for members of groups there."""
         self.needs_slow_path = is_joined or is_reserved(topic)
         """For others than readers here, or for nobody."""
         self.readers: list[Connection] = []

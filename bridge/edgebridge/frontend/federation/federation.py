@@ -36,6 +36,7 @@ from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
 from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.shared_groups import FederatedGroups
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import NO_HOST, FrontendHost
@@ -61,6 +62,7 @@ from edgebroker.federation.effects import (
     SendAround,
     SendMessage,
     SessionElsewhere,
+    StoreGroupMembers,
     StoreInterests,
 )
 from edgebroker.federation.link_pager import LinkPager
@@ -69,7 +71,7 @@ from edgebroker.federation.router import FederationRouter
 from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, NEVER, Duration, Instant
 from edgebroker.limits import GATEWAY_NUMBER_MAX
-from edgebroker.log_schema import Cause, Fate, MessageOrigin
+from edgebroker.log_schema import Cause, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
@@ -89,8 +91,8 @@ from edgebroker.overlay.link.events import (
 from edgebroker.overlay.link.journal_entries import RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.link.link import STOPPING, Link
-from edgebroker.overlay.messages import EventSeries, Forward, Message, Relay, StatusReply
-from edgebroker.overlay.topology.topology import Topology, TopologyGateway
+from edgebroker.overlay.messages import EventSeries, Forward, Message, StatusReply
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
@@ -183,10 +185,11 @@ class FederationMember:
         federated_retained.attach(self.peers, self, stored)
         self.roaming: SessionRoaming | None = None
         """The sessions that move between gateways; None: none do."""
+        self.groups = FederatedGroups(self, node, delivery, session_journal, stored.groups.values())
         self.wills = federated_wills
         self.wills.attach(self.peers, own.boot, ways.dead_gateway_wills_after_s > 0)
         self.directory = create_directory(topology, self.peers, session_journal, run.boot_id, ways.roams)
-        self.gateway_events = GatewayEvents(self.peers, self.retained, self.wills, self.directory)
+        self.gateway_events = GatewayEvents(self.peers, self.retained, self.wills, self.directory, self.groups)
 
     # -- the run --------------------------------------------------------------------------------------------------
 
@@ -203,6 +206,7 @@ class FederationMember:
         self._id_reservation.begin(self.peers.ids, now)
         self._start_links(now)
         self.retained.advertise(now)
+        self.groups.start(now)
         self._perform_atomically(self.peers.resume(self.reorder_store.recovered(now), now), now)
         self.perform(self.directory.start(now), now)
         self._node.timers.set(OVERLAY, now)
@@ -250,33 +254,7 @@ class FederationMember:
         self._node.timers.set(OVERLAY, now)
         return count
 
-    def take_over(self, link: Link, before: TopologyGateway, now: Instant) -> None:
-        """Send what waits at *link*, whose peer is none any more, to the gateways that take its place; drop it if there
-        are none. *before*: this gateway in the topology of before. Events on the disk were for that peer's own readers,
-        as a rule, and are dropped.
-        """
-        gateway, outbox = self.peers.gateway, link.outbox
-        # Those that were behind it, if it was a neighbour; else its cluster, over another gateway of that.
-        behind = [peer for peer in gateway.neighbours if peer not in before.neighbours]
-        clusters = [cluster for cluster, region in before.across.items() if link.peer in region.values()]
-        self._journal.begin_transaction()
-        self.pager.drop_pages(link, Cause.PEER_REMOVED)
-        for queue in outbox.queues.values():
-            for message in [entry.message for entry in queue.in_memory()]:
-                if isinstance(message, Relay):  # it only passed through
-                    sends = self.peers.gossip.relay.forward(message, TrafficClass.LIVE)
-                elif not isinstance(message, Forward):
-                    continue
-                elif clusters:
-                    sends = self.peers.forwarder.reroute(message, clusters[0], now)
-                else:
-                    sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
-                self._send_again(sends, now)
-                cause = Cause.HANDED_OVER if sends else Cause.PEER_REMOVED
-                self.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
-        self._journal.commit_transaction(now)
-
-    def _send_again(self, sends: Collection[SendMessage], now: Instant) -> None:
+    def send_again(self, sends: Collection[SendMessage], now: Instant) -> None:
         """Give *sends*, copies of events that waited for another peer, to their links."""
         self.send_all(sends, now)
         for send in sends:
@@ -379,6 +357,7 @@ class FederationMember:
             self._journal.plan_commit()
         self._perform_atomically(self.peers.fire(now), now)
         self.retained.continue_replies(now)
+        self.groups.fire(now)
 
     def synced(self, now: Instant) -> None:
         """The journal is on disk up to the record `SessionJournal.synced`."""
@@ -411,6 +390,7 @@ class FederationMember:
             self.pager.due,
             self.wills.due,
             self.directory.due,
+            self.groups.due,
         ):
             if one is not None and one < due:
                 due = one
@@ -438,6 +418,7 @@ class FederationMember:
         yield from self.retained.records()
         yield from self.reorder_store.records()
         yield from self.interest_store.records()
+        yield from self.groups.records()
 
     # -- local clients --------------------------------------------------------------------------------------------
 
@@ -446,6 +427,9 @@ class FederationMember:
     ) -> None:
         """A subscription holds."""
         self._invalidate_routes()
+        if (told := self.groups.subscribed(number, now)) is not None:
+            self.held_subacks.changes += told
+            return
         effects = self.peers.subscribed(number, topic_filter, predicates, now)
         self.held_subacks.changes += any(isinstance(effect, SendMessage) for effect in effects)
         self.perform(effects, now)
@@ -454,6 +438,7 @@ class FederationMember:
         """It ended."""
         self._invalidate_routes()
         self.retained.subscription_ended(number)
+        self.groups.unsubscribed(number, now)
         self.perform(self.peers.unsubscribed(number, now), now)
 
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
@@ -482,7 +467,7 @@ class FederationMember:
             copies = self.roaming.divert(publication, copies, event, now)
         for peer in peers:
             self.peer_copies.open_copy(peer, event, publication, now)
-        return copies
+        return self.groups.send_copies(publication, copies, event, now)
 
     def _can_wait(self, size: int) -> bool:
         """Return whether an event of *size* bytes, which its publisher is told that we have, may wait for answers: all
@@ -542,11 +527,13 @@ class FederationMember:
                 self.link_events.append(event)
             case DeliveryEvent(peer, events):
                 self.peer_copies.delivered(peer, events, now)
+                self.groups.left(events)
             case DropEvent(peer, messages, cause, fate):
                 for message in messages if cause is not Cause.HANDED_OVER else ():
                     if (forward := event_of(message)) is not None:
                         self.peers.dropped(forward)
                 self.peer_copies.dropped(peer, messages, cause, fate, now)
+                self.groups.left(messages)
 
     def _perform_atomically(self, effects: Iterable[Effect], now: Instant) -> None:
         """As `perform`; it counts as a whole after a crash, or not at all."""
@@ -614,6 +601,8 @@ class FederationMember:
                     self.reorder_store.remove(eid, now)
                 case StoreInterests():
                     self.interest_store.update(effect, now)
+                case StoreGroupMembers(members):
+                    self.groups.update(members, now)
                 case RedialPeer(peer):
                     self.links[peer].dial_soon(now)
                 case RequestAgain(peer):
@@ -626,9 +615,10 @@ class FederationMember:
                     self.directory.lease_ended(peer)
                     if self.links[peer].connection is None:
                         self.link_events.append(LinkLeaseEnd(peer, self.discard(peer, Cause.LEASE_ENDED, now)))
+                        self.groups.end_lease(peer, now)
                 case SendAround(peer):
                     for forward in self.links[peer].outbox.take_marks(now):
-                        self._send_again(self.peers.forwarder.send_around(forward, now), now)
+                        self.send_again(self.peers.forwarder.send_around(forward, now), now)
                 case LookUpRetained():
                     self.retained.query_received(effect, now)
                 case ReportStatus(request):
@@ -667,7 +657,7 @@ class FederationMember:
             self.perform(self.peers.link_down(peer, now), now)
         for entry in entries:
             cluster = self.topology.gateway(peer).cluster
-            self._send_again(self.peers.forwarder.send_again(entry.message_at(now), cluster, now), now)
+            self.send_again(self.peers.forwarder.send_again(entry.message_at(now), cluster, now), now)
 
     def _account_event(self, event: _FederationEvent, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.shared_groups import FederatedGroups
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebroker.federation.bridge_pairs import PAIRS_TOPIC
 from edgebroker.federation.effects import Effect
+from edgebroker.federation.group_members import GROUPS_TOPIC
 from edgebroker.federation.retained_claims import CLAIMS_TOPIC, SESSIONS_TOPIC, WILLS_TOPIC, address_of
 from edgebroker.federation.router import FederationRouter
 from edgebroker.federation.session_directory import SessionDirectory
@@ -43,11 +45,13 @@ class GatewayEvents:
         retained: FederatedRetained,
         wills: FederatedWills,
         directory: SessionDirectory,
+        groups: FederatedGroups,
     ) -> None:
         self._peers = peers
         self._retained = retained
         self._wills = wills
         self._directory = directory
+        self._groups = groups
         self._address = address_of(peers.gateway.number)
         self.roaming: SessionRoaming | None = None
         """The sessions that move between gateways; None: none do."""
@@ -59,6 +63,8 @@ class GatewayEvents:
             self._retained.claimed(payload, now)
         elif topic == WILLS_TOPIC:
             self._wills.notice_received(payload, now)
+        elif topic == GROUPS_TOPIC:
+            self._groups.receive(forward, now)
         elif topic == PAIRS_TOPIC:
             return self._peers.receive_pair_event(forward, now)
         elif topic == SESSIONS_TOPIC:

@@ -12,11 +12,17 @@ from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.federation.roaming import SessionRoaming
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.frontend import Frontend
+from edgebridge.frontend.journal.session_journal import SessionJournal
+from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import ForwardingCache
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.instants import MILLISECOND, Instant
+from edgebroker.log_schema import Cause, Fate
 from edgebroker.overlay.link.journal_records import StoredLinks
-from edgebroker.overlay.topology.topology import Topology
+from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.messages import Forward, Relay
+from edgebroker.overlay.topology.topology import Topology, TopologyGateway
+from edgebroker.overlay.traffic_class import TrafficClass
 
 TOPOLOGY_CHANGE: Final = "the gateway goes over to another topology"
 """Why a gateway leaves its peers before `rejoin`."""
@@ -55,6 +61,7 @@ def join(
         peer_copies,
         frontend.host,
     )
+    frontend.shared_subscriptions.federated = overlay.groups
     frontend.federation = frontend.publish_handler.admission.federation = overlay
     frontend.subscribe_handler.federation = frontend.recovery.federation = overlay
     frontend.subscribe_handler.held_subacks = overlay.held_subacks
@@ -116,11 +123,41 @@ def rejoin(
     overlay.peers.forwarder.resume(before.peers.forwarder)
     overlay.wills.take_over(before.wills, now)
     overlay.directory.resume(before.directory)
+    overlay.groups.take_over(before.groups)
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
     overlay.perform(overlay.peers.resume_pairs(before.peers, now), now)
     overlay.start(now)
     for link in before.links:
         if link.peer not in overlay.peers.gateway.peers():
-            overlay.take_over(link, before.peers.gateway, now)
+            _take_over_outbox(overlay, link, before.peers.gateway, frontend.journal, now)
     return overlay
+
+
+def _take_over_outbox(
+    overlay: FederationMember, link: Link, before: TopologyGateway, session_journal: SessionJournal, now: Instant
+) -> None:
+    """Send what waits at *link*, whose peer is none any more, to the gateways that take its place; drop it if there are
+    none. *before*: this gateway in the topology of before. Events on the disk were for that peer's own readers, as a
+    rule, and are dropped.
+    """
+    peers, outbox = overlay.peers, link.outbox
+    # Those that were behind it, if it was a neighbour; else its cluster, over another gateway of that.
+    behind = [peer for peer in peers.gateway.neighbours if peer not in before.neighbours]
+    clusters = [cluster for cluster, region in before.across.items() if link.peer in region.values()]
+    session_journal.begin_transaction()
+    overlay.pager.drop_pages(link, Cause.PEER_REMOVED)
+    for queue in outbox.queues.values():
+        for message in [entry.message for entry in queue.in_memory()]:
+            if isinstance(message, Relay):  # it only passed through, or is for a member of a group
+                sends = peers.gossip.relay.forward(message, TrafficClass.LIVE)
+            elif not isinstance(message, Forward):
+                continue
+            elif clusters:
+                sends = peers.forwarder.reroute(message, clusters[0], now)
+            else:
+                sends = [SendMessage(peer, message, TrafficClass.LIVE) for peer in behind]
+            overlay.send_again(sends, now)
+            cause = Cause.HANDED_OVER if sends else Cause.PEER_REMOVED
+            overlay.peer_copies.dropped(link.peer, (message,), cause, Fate.DROPPED, now)
+    session_journal.commit_transaction(now)

@@ -22,7 +22,7 @@ from edgebridge.wire.properties import Properties, Property, number
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.limits import JOURNAL_LARGE_BYTES
 from edgebroker.node.routes import Route
-from edgebroker.node.shared_groups import SharedGroup
+from edgebroker.node.shared_groups import RemoteMembers, SharedGroup
 from edgebroker.node.subscriptions import Copy
 from edgebroker.publication import Publication
 from edgebroker.topics import RESERVED_TREES, is_reserved
@@ -144,7 +144,7 @@ class PublishAdmission:
             self._refuse_content(publication, rights)
             or self._refuse_by_journal(publication, route)
             or self._refuse_by_queues(publication, route)
-            or self._refuse_by_peers(publication)
+            or self._refuse_by_peers(publication, route)
         )
 
     def _refuse_content(self, publication: Publication, rights: Rights | None) -> PublishRefusal | None:
@@ -185,10 +185,11 @@ class PublishAdmission:
         why = "it is larger than the queue of a reader may be, which refuses what it has no room for"
         return MessageTooLarge(Refusal.TOO_LARGE, why)
 
-    def _refuse_by_peers(self, publication: Publication) -> PublishRefusal | None:
+    def _refuse_by_peers(self, publication: Publication, route: Route) -> PublishRefusal | None:
         if self.federation is None or not publication.qos:
             return None
         peer = self.federation.backpressure.full_peer(publication)
+        peer = peer or self.federation.groups.full_gateway(publication, route)
         return QuotaRefusal(Refusal.OUTBOX_FULL, f"too much waits for gateway {peer}") if peer else None
 
     def has_readers(self, publication: Publication, route: Route) -> bool:
@@ -227,7 +228,10 @@ class PublishAdmission:
         """Whether *publication* would wait in the queue of a durable session that is away or behind."""
         return publication.qos > 0 and (
             any(_is_behind(copy) for copy in route.copies_for(publication))
-            or any(all(_is_behind(member.alone()) for member in group.members) for group in route.wanting())
+            or any(
+                group.is_local and all(_is_behind(member.alone()) for member in group.members)
+                for group in route.wanting()
+            )
         )
 
 
@@ -286,7 +290,8 @@ def _readers(publication: Publication, copies: tuple[Copy, ...], route: Route) -
     """Who gets a copy that may have to wait, once for each."""
     chosen = [group.would_choose(publication, route.may_read) for group in dict.fromkeys(route.wanting())]
     members = [member.receiver for member in chosen if member is not None and member.qos]
-    return [*(copy.receiver for copy in copies if copy.qos), *members]
+    sessions = [each for each in members if not isinstance(each, RemoteMembers)]
+    return [*(copy.receiver for copy in copies if copy.qos), *sessions]
 
 
 def _have_room_together(size: int, readers: list[Session]) -> bool:
@@ -308,7 +313,7 @@ def _waiting(readers: list[Session]) -> dict[Session, int]:
 
 
 def _refuses(group: SharedGroup, size: int) -> bool:
-    return any(member.qos and member.receiver.must_refuse(size) for member in group.members)
+    return any(member.qos and member.receiver.must_refuse(size) for member in group.own_members)
 
 
 def would_have_room(publication: Publication, route: Route) -> bool:
@@ -317,7 +322,7 @@ def would_have_room(publication: Publication, route: Route) -> bool:
     if any(copy.qos and _is_too_small(copy.receiver, size) for copy in route.copies_for(publication)):
         return False
     for group in route.wanting():
-        if all(member.qos and _is_too_small(member.receiver, size) for member in group.members):
+        if group.is_local and all(member.qos and _is_too_small(member.receiver, size) for member in group.members):
             return False
     waiting = _waiting(_readers(publication, route.copies_for(publication), route))
     in_all = sum(waiting.values())

@@ -279,6 +279,18 @@ class SessionJournal:
                     self.plan_commit()
         entry.number = 0
 
+    def moved_away(self, session: Session, entry: QueueEntry, now: Instant) -> None:
+        """As `settled`, but in the transaction in which *entry* was sent to another gateway."""
+        if session.number and entry.number:
+            record = settled_record([(session.number, entry.number)])
+            self._append_for(session, record, session.waits_for_sync, now)
+        entry.number = 0
+
+    @property
+    def has_transaction(self) -> bool:
+        """Whether what is appended counts together with what was, or comes."""
+        return self._begins_transaction or self.is_in_transaction
+
     def pubrel_received(self, session: Session, packet_id: int, now: Instant) -> None:
         """PUBREL came. PUBCOMP waits: else the identifier's next message could be taken for this one."""
         if session.number:

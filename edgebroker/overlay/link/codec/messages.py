@@ -39,6 +39,8 @@ from edgebroker.overlay.messages import (
     Digest,
     EventSeries,
     Forward,
+    GroupCount,
+    GroupMembers,
     InterestFlush,
     InterestFlushed,
     LinkStateUpdate,
@@ -400,6 +402,14 @@ def _will_steps(reader: CborReader) -> Steps[PendingWill]:
     return PendingWill(*(yield from _fields_steps(reader, reader.array(), _WILL)))
 
 
+def _write_group(group: GroupCount) -> list[Any]:
+    return [group.name, group.connected, group.kept]
+
+
+def _group_steps(reader: CborReader) -> Steps[GroupCount]:
+    return GroupCount(*(yield from _fields_steps(reader, reader.array(), (_TEXT, _U32, _U32))))
+
+
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
 _TEXT: Final = single(_read_text)
 _FLAG: Final = single(_read_flag)
@@ -437,6 +447,7 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     ConditionalRetainedQuery: (_U32, _INTEREST, each_of(FieldCodec(_write_digest, _digest_steps))),
     RetainedUnmodified: (_U32, _U16, octets(RETAINED_PARTS_MAX // 8)),
     PendingWills: (_U64, _FLAG, _FLAG, each_of(FieldCodec(_write_will, _will_steps)), each_of(_TEXT)),
+    GroupMembers: (_U16, _U64, each_of(FieldCodec(_write_group, _group_steps))),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}

@@ -189,10 +189,12 @@ class PromiseChecker:
         session.
         """
         crew, world = self._crew, self._world
-        home = crew[0].home.name if crew else ""
-        if not crew or home in world.damaged:
+        homes = {one.home.name for one in crew}
+        home = " and ".join(sorted(homes))
+        if not crew or homes & world.damaged.keys() or (world.is_crew_spread and world.damaged):
             return
-        is_kept = {2: self._is_crew_lasting, 1: self._is_crew_lasting or home not in world.disturbed_gateways, 0: False}
+        is_calm = not homes & world.disturbed_gateways
+        is_kept = {2: self._is_crew_lasting, 1: self._is_crew_lasting or is_calm, 0: False}
         received = Counter((one.payload, one.qos) for member in crew for one in member.received)
         for publisher in self._devices:
             for published in (*publisher.published, *publisher.wills):

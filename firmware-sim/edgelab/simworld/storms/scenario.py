@@ -48,6 +48,8 @@ from edgelab.simworld.storms.shape import FederationShape
 
 CREW_SHARE: Final = 0.12
 """The share of storms with a crew."""
+SPREAD_SHARE: Final = 0.05
+"""The share of the other storms with a crew at several gateways, whose group is shared over the federation."""
 WORKERS: Final = (1, 2, 2)
 CASUALS: Final = (0, 1, 1)
 LINE_FAULTS: Final[tuple[type[Fault], ...]] = (AbandonedLine, BrokenLine, ChokedLine, StalledLine)
@@ -55,17 +57,26 @@ LINE_FAULTS_MAX: Final = 3
 
 
 def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list[StormDevice], list[Fault]]:
-    """Draw the crew of the storm of *seed*, at one of *homes*, and faults of its lines within *length*; possibly empty.
+    """Draw the crew of the storm of *seed*, at one or several of *homes*, and faults of its lines within *length*;
+    possibly empty.
 
     It has a random source of its own: a storm without a crew is drawn as if crews did not exist.
     """
     chance = Random(f"crew {seed}")
+    crew_homes = 1
     if chance.random() >= CREW_SHARE:
-        return [], []
-    home = chance.choice(homes)
+        chance = Random(f"spread crew {seed}")
+        if len(homes) == 1 or chance.random() >= SPREAD_SHARE:
+            return [], []
+        crew_homes = chance.randint(2, min(3, len(homes)))
+    at = chance.sample(homes, crew_homes) if crew_homes > 1 else [chance.choice(homes)]
     asks = tuple(chance.sample(list(SHARED), chance.randint(1, 2)))
     kinds = ["worker"] * chance.choice(WORKERS) + ["casual"] * chance.choice(CASUALS)
-    crew = [replace(StormDevice.draw(kind, number, home, chance), asks=asks) for number, kind in enumerate(kinds)]
+    kinds += ["worker"] * (crew_homes - len(kinds))
+    crew = [
+        replace(StormDevice.draw(kind, number, at[number % crew_homes], chance), asks=asks)
+        for number, kind in enumerate(kinds)
+    ]
     places = FaultPlaces((), (), tuple(one.name for one in crew))
     count = chance.randint(0, LINE_FAULTS_MAX)
     return crew, [chance.choice(LINE_FAULTS).draw(places, length, chance) for _ in range(count)]

@@ -32,7 +32,7 @@ from edgelab.simworld.participant import Participant, PublishedMessage
 from edgelab.simworld.roads import NOBODY, Road, RoadConditions, Wire, WireEnd
 from edgelab.simworld.simulation import Action, Simulation
 from edgelab.simworld.store import OPTIONS, SimulatedStore
-from edgelab.simworld.storms.device import StormDevice, StormParticipant
+from edgelab.simworld.storms.device import CREW, StormDevice, StormParticipant
 from edgelab.simworld.storms.shape import FederationShape
 
 MARK: Final = re.compile(rb"<[a-z]+-\d+/\d+>")
@@ -133,8 +133,11 @@ class StormWorld:
         devices: Iterable[StormDevice],
         page_messages: int = JOURNAL_PAGE_MESSAGES,
     ) -> None:
+        devices = tuple(devices)
         self.simulation = Simulation(seed)
         self.shape = shape
+        self.is_crew_spread = len({one.home for one in devices if one.kind in CREW}) > 1
+        """Whether the group of the crew is shared over the federation."""
         self.has_impatient_keepers = bool(seed % 2)
         """Whether a gateway counts as dead after DEAD_AFTER_S."""
         self.gateways = SimulatedGateways(
@@ -143,7 +146,7 @@ class StormWorld:
             is_stored=True,
             journal_options=replace(OPTIONS, page_messages=page_messages),
             is_logged=True,
-            options=TERMS,
+            options=replace(TERMS, federated_groups=("crew",)) if self.is_crew_spread else TERMS,
             federation_options=FederationOptions(
                 is_dynamic=shape.is_dynamic,
                 lease_s=shape.lease_s,
