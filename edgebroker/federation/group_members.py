@@ -107,3 +107,9 @@ class GroupEvent:
             return None
         publisher, sequence, count = map(int, numbers)
         return cls(replace(forward, topic=topic, user=tuple(user)), group, (publisher, sequence), count)
+
+
+def origin_of(forward: Forward) -> EventId:
+    """Return the identity of the event that was published, of which *forward* may be the copy for a member."""
+    copy = GroupEvent.unwrap(forward) if forward.topic == GROUPS_TOPIC else None
+    return forward.header.eid if copy is None else copy.origin

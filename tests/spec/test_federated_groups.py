@@ -14,11 +14,13 @@ from edgebridge.wire.dialect import V5
 from edgebroker.federation.group_members import PASSES_MAX, GroupEvent, GroupMembersTable
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND, Duration
+from edgebroker.log_schema import DELIVERY, Fate
 from edgebroker.overlay.link_state import LinkStateTable
 from edgebroker.overlay.messages import Forward, GroupCount, GroupMembers
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.storage.deliverylog.reader import read_segment
 from edgelab.simworld.conditions import FAIR
 from edgelab.simworld.gateways import SimulatedGateways
 from edgelab.simworld.participant import Participant
@@ -33,11 +35,16 @@ DISTANCE: Duration = 20 * MILLISECOND
 class Sites:
     """Two sites of two gateways, a.0 and a.1 as well as b.0 and b.1 with an uplink between them."""
 
-    def __init__(self, options: FrontendOptions = SHARED, is_stored: bool = True) -> None:
+    def __init__(self, options: FrontendOptions = SHARED, is_stored: bool = True, is_logged: bool = False) -> None:
         self.simulation = Simulation(1)
         self.topology = Topology.product(Scot(Factor.parse("a-b"), 2))
         self.gateways = SimulatedGateways(
-            self.simulation, self.topology, RoadConditions((DISTANCE, DISTANCE)), is_stored=is_stored, options=options
+            self.simulation,
+            self.topology,
+            RoadConditions((DISTANCE, DISTANCE)),
+            is_stored=is_stored,
+            is_logged=is_logged,
+            options=options,
         )
         self.gateways.wait_for_links()
         self.clients: list[Participant] = []
@@ -285,6 +292,24 @@ def test_the_accounts_balance() -> None:
         assert ledger.matched == ledger.delivered + ledger.expired + sum(ledger.dropped.values())
     groups = {gateway.name: gateway.overlay.groups for gateway in sites.gateways}
     assert (groups["a.1"].sent, groups["b.0"].received, groups["b.0"].passed_on) == (6, 6, 0)
+
+
+def test_logs_of_all_gateways_on_the_way_show_the_event_that_was_published() -> None:
+    """So `edgebroker why` follows it to the member."""
+    sites = Sites(is_logged=True)
+    sites.worker("b.1")
+    sites.publish(sites.client("a.0"), [0], 1)
+    rows = {}
+    for gateway in sites.gateways:
+        table = read_segment(gateway.closed_log(), growing=True).tables[DELIVERY.name]
+        columns = ("topic", "fate", "event_publisher", "event_sequence", "copies")
+        for topic, fate, *event in zip(*(table[name] for name in columns), strict=True):
+            if fate == Fate.PUBLISHED and topic:
+                rows[gateway.name] = topic, *event
+    assert len(rows) == 3
+    assert set(rows) >= {"a.0", "b.1"}
+    assert len(set(rows.values())) == 1
+    assert rows["a.0"][0] == "jobs/a"
 
 
 # -- the table and the event -----------------------------------------------------------------------------------------

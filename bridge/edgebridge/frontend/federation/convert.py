@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgebridge.wire.errors import ProtocolError
 from edgebridge.wire.properties import Carrier, Properties, Property, encode_properties, read_properties
+from edgebroker.federation.group_members import GROUPS_TOPIC, GroupEvent
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.log_schema import MessageOrigin
@@ -40,7 +41,11 @@ def forward_retained(publication: Publication, header: EventHeader, now: Instant
 
 
 def to_publication(forward: Forward, now: Instant) -> Publication:
-    """What came from a peer at *now*, as if its publisher were here. Properties that cannot be read are left out."""
+    """What came from a peer at *now*, as if its publisher were here. Properties that cannot be read are left out. An
+    event for members of a group at one gateway is what was published.
+    """
+    if forward.topic == GROUPS_TOPIC and (copy := GroupEvent.unwrap(forward)) is not None:
+        forward = copy.event
     properties: Properties = {}
     if forward.properties:
         try:

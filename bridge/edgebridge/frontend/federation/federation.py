@@ -65,6 +65,7 @@ from edgebroker.federation.effects import (
     StoreGroupMembers,
     StoreInterests,
 )
+from edgebroker.federation.group_members import origin_of
 from edgebroker.federation.link_pager import LinkPager
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.router import FederationRouter
@@ -689,11 +690,11 @@ class FederationMember:
                 now,
                 forward.client,
                 1,
-                forward.topic,
+                publication.topic,
                 forward.qos,
                 len(forward.payload),
                 len(event.peers),
-                event=forward.header.eid,
+                event=origin_of(forward),
                 origin=publication.origin,
             )
         for peer in event.peers:
