@@ -64,13 +64,13 @@ class GroupMembersTable:
         return update
 
     def forget(self, gateway: int) -> GroupMembers | None:
-        """Treat *gateway* as one without members, because its sessions have ended. Returns the change, None if it has
-        no members as far as this gateway knows.
+        """Treat *gateway* as one without members until it repeats its latest message, because its sessions have ended.
+        Returns the change, None if it has no members as far as this gateway knows.
         """
         known = self._latest.get(gateway)
         if known is None or not known.groups:
             return None
-        self._latest[gateway] = replace(known, groups=())
+        self._latest[gateway] = replace(known, number=known.number - 1, groups=())
         return self._latest[gateway]
 
     def statements(self) -> tuple[GroupMembers, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from edgebridge.frontend.admin import change_federated_groups
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import V5
 from edgebroker.federation.group_members import PASSES_MAX, GroupEvent, GroupMembersTable
+from edgebroker.federation.options import FederationOptions, OutboxOptions
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.log_schema import DELIVERY, Fate
@@ -33,9 +35,10 @@ DISTANCE: Duration = 20 * MILLISECOND
 
 
 class Sites:
-    """Two sites of two gateways, a.0 and a.1 as well as b.0 and b.1 with an uplink between them."""
+    """Two sites of two gateways: a.0 and b.0, a.1 and b.1. The uplinks are a.0~a.1 and b.0~b.1."""
 
-    def __init__(self, options: FrontendOptions = SHARED, is_stored: bool = True, is_logged: bool = False) -> None:
+    def __init__(self, options: FrontendOptions = SHARED, is_stored: bool = True, **others: Any) -> None:
+        """*others*: further arguments of the gateways."""
         self.simulation = Simulation(1)
         self.topology = Topology.product(Scot(Factor.parse("a-b"), 2))
         self.gateways = SimulatedGateways(
@@ -43,8 +46,8 @@ class Sites:
             self.topology,
             RoadConditions((DISTANCE, DISTANCE)),
             is_stored=is_stored,
-            is_logged=is_logged,
             options=options,
+            **others,
         )
         self.gateways.wait_for_links()
         self.clients: list[Participant] = []
@@ -144,13 +147,18 @@ def test_content_filters_belong_to_the_group() -> None:
     assert [one.payload for one in hot.received] == [b'{"t":7}']
 
 
-def test_events_cross_an_uplink_only_on_their_way_to_the_member() -> None:
+def test_an_event_crosses_an_uplink_only_on_its_way_to_its_member() -> None:
     sites = Sites()
-    near, far = sites.worker("a.0"), sites.client("b.0")
+    far, publisher = sites.worker("b.1"), sites.client("a.0")
     assert far.subscribe("other", 1)
-    sites.publish(sites.client("a.0"), range(5))
-    assert len(near.received) == 5
-    assert [gateway.frontend.ledger.published for gateway in sites.gateways if gateway.name.startswith("b")] == [0, 0]
+    sites.publish(publisher, range(5))
+    published = {gateway.name: gateway.frontend.ledger.published for gateway in sites.gateways}
+    assert published["b.1"] == published["a.1"] + published["b.0"] == 5
+    sites.worker("a.0")
+    far.disconnect()
+    sites.wait()
+    sites.publish(publisher, range(5, 10))
+    assert [gateway.frontend.ledger.published for gateway in sites.gateways] == [10, *list(published.values())[1:]]
 
 
 @pytest.mark.parametrize("publisher_at", ["a.0", "b.0"])
@@ -281,6 +289,49 @@ def test_another_topology_keeps_the_members() -> None:
     assert jobs(worker) == exactly(3)
 
 
+def test_a_full_outbox_refuses_what_only_a_member_behind_it_would_get() -> None:
+    sites = Sites(federation_options=FederationOptions(outbox=OutboxOptions(messages_max=16)))
+    worker, publisher = sites.worker("b.0"), sites.client("a.0")
+    sites.gateways["b.0"].power_off()
+    sites.wait(10 * SECOND)
+    sites.publish(publisher, range(30), 1)
+    assert 0 < len(publisher.refused) < 30
+    sites.gateways["b.0"].power_on()
+    sites.wait(30 * SECOND)
+    sites.reconnect(worker)
+    assert jobs(worker) == Counter(int(one) for one in publisher.acknowledged if one not in publisher.refused)
+
+
+def test_a_member_that_comes_and_goes_is_told_ten_times_a_second_at_most() -> None:
+    sites = Sites()
+    restless = sites.worker("b.0", kept=False)
+    before = sites.gateways["b.0"].overlay.peers.gossip.group_members.statements()
+    for _ in range(20):
+        restless.unsubscribe(GROUP)
+        sites.wait(5 * MILLISECOND)
+        restless.subscribe(GROUP, 1)
+        sites.wait(5 * MILLISECOND)
+    sites.wait()
+    after = sites.gateways["a.1"].overlay.peers.gossip.group_members.statements()
+    told = max(each.number for each in after) - max(each.number for each in before)
+    assert 1 < told < 12
+    sites.publish(sites.client("a.0"), range(2), 1)
+    assert jobs(restless) == exactly(2)
+
+
+def test_the_members_of_a_gateway_whose_lease_ended_are_known_again_when_it_is_back() -> None:
+    sites = Sites(federation_options=FederationOptions(lease_s=60))
+    worker, publisher = sites.worker("b.0"), sites.client("a.0")
+    sites.gateways["b.0"].power_off()
+    sites.wait(100 * SECOND)
+    sites.publish(publisher, [0], 1)
+    sites.gateways["b.0"].power_on()
+    sites.wait(40 * SECOND)
+    sites.reconnect(worker)
+    sites.publish(publisher, [1], 1)
+    assert jobs(worker) == Counter({1: 1})
+
+
 def test_the_accounts_balance() -> None:
     sites = Sites()
     worker = sites.worker("b.0")
@@ -335,6 +386,7 @@ def test_the_latest_message_of_a_gateway_counts_and_an_earlier_run_of_this_one_i
     assert gone is not None
     assert gone.groups == ()
     assert table.forget(other) is None
+    assert table.receive(later) is later
 
 
 def test_an_event_for_a_member_crosses_as_one_of_a_reserved_topic() -> None:

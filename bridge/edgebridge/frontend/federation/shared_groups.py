@@ -35,7 +35,9 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.publication import Publication
 
 ANNOUNCE_INTERVAL: Final[Duration] = SECOND
-"""How often other gateways are told of more or fewer members; of the first and the last one they are told at once."""
+"""How often other gateways are told of more or fewer members at most."""
+URGENT_INTERVAL: Final[Duration] = SECOND // 10
+"""How often they are told of the first and the last one at most: a client that comes and goes is not to fill links."""
 IN_TRANSIT_MAX: Final = 10_000
 """Copies that are followed until they have left, at 300 bytes each. For gateways that are away there may be more."""
 NO_MEMBERS: Final = (0, 0)
@@ -91,8 +93,9 @@ class FederatedGroups:
     def start(self, now: Instant) -> None:
         """Begin. The sessions of this gateway are restored."""
         stored, self._stored = self._stored, ()
+        state = self._overlay.peers.gossip.link_state
         for members in stored:
-            if members.gateway != self._overlay.peers.gateway.number:
+            if members.gateway != state.number and state.name_of(members.gateway) is not None:
                 self._overlay.peers.gossip.group_members.restore(members)
                 self._apply(members, now)
         self._announce(now)
@@ -157,10 +160,12 @@ class FederatedGroups:
         if count == NO_MEMBERS:
             del self._counts[name]
         before = self._announced.get(name, NO_MEMBERS)
-        if bool(connected) != bool(before[0]) or any(count) != any(before):
+        is_urgent = bool(connected) != bool(before[0]) or any(count) != any(before)
+        due = self._announced_at + (URGENT_INTERVAL if is_urgent else ANNOUNCE_INTERVAL)
+        if is_urgent and due <= now:
             return self._announce(now)
-        if count != before and self.due is None:
-            self.due = max(now, self._announced_at + ANNOUNCE_INTERVAL)
+        if count != before:
+            self.due = due if self.due is None else min(due, self.due)
         return False
 
     def session_ended(self, now: Instant) -> None:
