@@ -68,7 +68,7 @@ class LookUpRetained:
     interest: Interest
     sums: tuple[int, ...] = ()
     """The digest of those of this gateway's own publishers that are known where they are asked for: of these, only what
-    differs is answered, behind `FederationRouter.answer_unmodified`. Empty: no digest was sent.
+    differs is answered, behind `RetainedQueries.answer_unmodified`. Empty: no digest was sent.
     """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edgebroker.federation.effects import SendMessage
-from edgebroker.federation.router import SEQUENCE_MODULUS, FederationRouter
+from edgebroker.federation.router import FederationRouter
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.log_schema import EventId
@@ -44,8 +44,8 @@ class ForwardingCache:
     def route_for(self, client: str, topic: str, count_max: int) -> CachedRoute | None:
         """Return the route of up to *count_max* events of a local client.
 
-        None: each event must be routed by itself, because the route depends on its content, or it has to wait or make a
-        detour.
+        None: each event must be routed by itself, because the route depends on its content, it has to wait or make a
+        detour, or it is traced.
         """
         key = (client, topic)
         route = self._routes.get(key)
@@ -57,9 +57,10 @@ class ForwardingCache:
             if len(self._routes) >= CACHED_ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = route
-        if route is None or route.flow.publisher.sequence + count_max >= SEQUENCE_MODULUS:
+        if route is None:
             return None
-        return route
+        publisher = route.flow.publisher
+        return None if publisher.sequence + count_max >= publisher.cached_until else route
 
     def _cacheable_flow(self, client: str, topic: str) -> PublisherFlow | None:
         """Return the flow of such events, if they need not wait and have the same route until `clear`."""

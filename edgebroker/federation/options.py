@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import Enum
 from typing import Final
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.limits import IDLE_ADVERTISEMENTS_MAX, RETAINED_CACHE_BYTES_MAX, SESSION_EXPIRY_S_MAX
 from edgebroker.overlay.link.budget import OutboxFull
+from edgebroker.relocation.placement import PlacementGoal
+from edgebroker.topics import TopicFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,30 @@ class OutboxOptions:
 
 
 DEFAULT_OUTBOX: Final = OutboxOptions()
+
+
+class RelocationMode(Enum):
+    """What a gateway does to find better gateways for its publishers."""
+
+    OFF = "off"
+    """Nothing is traced or recorded."""
+    PROPOSE = "propose"
+    """Publishers are traced, and better gateways are proposed to the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationOptions:
+    """How better gateways are found for publishers."""
+
+    mode: RelocationMode = RelocationMode.PROPOSE
+    goal: PlacementGoal = PlacementGoal()
+    excluded_clients: tuple[str, ...] = ()
+    """Patterns, with `*` and `?`, of client identifiers that are never traced."""
+    excluded_topics: tuple[TopicFilter, ...] = ()
+    """A client that publishes under one of them is not traced any more."""
+
+
+DEFAULT_RELOCATION: Final = RelocationOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +93,7 @@ class FederationOptions:
     outbox: OutboxOptions = DEFAULT_OUTBOX
     outboxes: Mapping[str, OutboxOptions] = field(default_factory=dict)
     """Peer -> its options where they are others."""
+    relocation: RelocationOptions = DEFAULT_RELOCATION
 
 
 DEFAULT_OPTIONS: Final = FederationOptions()
@@ -78,4 +106,5 @@ PUBLISHED_OPTIONS: Final = FederationOptions(
     suback_wait_ms=0,
     dead_gateway_wills_after_s=0,
     roams=False,
+    relocation=RelocationOptions(RelocationMode.OFF),
 )

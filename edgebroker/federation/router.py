@@ -19,10 +19,11 @@ keep these rules:
   `AttachHeader`, and at each gateway whose `DeliverEvent` has `is_entry`. After `subscribed`, retained messages for a
   new subscription are looked up locally and queried elsewhere with `query_retained`: replies arrive as
   `DeliverRetained` and `DeliverUnmodified`, over some time, none twice, the newest last. The front end answers
-  `LookUpRetained` with `answer_retained`, once for each message; if it has sums, with `answer_unmodified` first, and
-  then with what differs. Call `know_retained` before a query for what is known here, so that it is not sent again.
-  `keeps_retained` returns whether it has retained messages under a topic filter: their advertisement then stays open,
-  so that others know where to query. Those that it restored at the start are advertised with `advertise`.
+  `LookUpRetained` with `answer_retained`, once for each message; if it has sums, with
+  `RetainedQueries.answer_unmodified` first, and then with what differs. Call `know_retained` before a query for what is
+  known here, so that it is not sent again. `keeps_retained` returns whether it has retained messages under a topic
+  filter: their advertisement then stays open, so that others know where to query. Those that it restored at the start
+  are advertised with `advertise`.
 - **Wills.** `wills.keeper` is the gateway to which PendingWills are sent, after `link_up` and when they change. If a
   gateway that this one keeps wills for is dead, `PublishWills` says so. Events of the topic WILLS_TOPIC are for
   `pending_wills.read_notice`.
@@ -40,8 +41,8 @@ other gateways remember earlier messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, assert_never
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import assert_never
 
 from edgebroker.federation.bridge_pairs import PAIRS_FILTER, PAIRS_SUBSCRIPTION, BridgePairs
 from edgebroker.federation.dead_peer_relay import DEAD_AFTER, FIRST_CONTACT_TIMEOUT
@@ -63,6 +64,7 @@ from edgebroker.federation.interest_gossip import GRACE, InterestGossip
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.pending_wills import WillKeeper
 from edgebroker.federation.region import RETRY, Region, is_regional
+from edgebroker.federation.relocation import RelocationStatistics
 from edgebroker.federation.retained_cache import RetainedCache
 from edgebroker.federation.retained_claims import (
     ADDRESS_SUBSCRIPTION,
@@ -77,10 +79,11 @@ from edgebroker.header import EventHeader, host_of
 from edgebroker.instants import MILLISECOND, MINUTE, NEVER, SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.node.timers import Timers
-from edgebroker.overlay.advertisements import Advertisement, PublisherFlow
+from edgebroker.overlay.advertisements import SEQUENCE_MODULUS, Advertisement, PublisherFlow
 from edgebroker.overlay.congestion import LinkStatus, QueueSample
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.messages import (
+    CAPABILITY_MESSAGES,
     Advertise,
     Announce,
     Backpressure,
@@ -118,8 +121,7 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter, is_reserved
-
-SEQUENCE_MODULUS: Final = 1 << 32
+from edgebroker.trace_records import TraceInformationAnswer, TraceInformationRequest
 
 
 class FederationRouter:
@@ -159,6 +161,7 @@ class FederationRouter:
             covering_bytes=topology.covering_bytes(self.gateway.cluster),
         )
         self.forwarder = Forwarder(topology, name, self.gossip, self.link_status, options)
+        self.relocation = RelocationStatistics(topology, name, self.region.advertisements, options.relocation)
         self.reorder_buffer = ReorderBuffer()
         self._is_restarted = is_restarted  # until predecessors cannot have been here in the earlier run any more
         self._asked_again: set[str] = set()  # peers that were asked to send again since their link broke
@@ -219,12 +222,11 @@ class FederationRouter:
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
-    def link_up(self, peer: str, now: Instant, has_flush: bool = True) -> list[Effect]:
-        """Handle an open link to *peer*; both ends compare what they announced. *has_flush*: the peer returns an
-        InterestFlush.
-        """
+    def link_up(self, peer: str, now: Instant, capabilities: Collection[str] = CAPABILITY_MESSAGES) -> list[Effect]:
+        """Handle an open link to *peer*, which has *capabilities*; both ends compare what they announced."""
         self.link_status.set_up(peer, True)
-        self.flushes.link_up(peer, has_flush)
+        self.flushes.link_up(peer, "flush" in capabilities)
+        self.relocation.link_up(peer, "trace" in capabilities)
         self._asked_again.discard(peer)
         self.timers.cancel(("lease", peer))
         self.timers.cancel(("dead", peer))
@@ -236,6 +238,7 @@ class FederationRouter:
     def link_down(self, peer: str, now: Instant) -> list[Effect]:
         """Handle a lost link to *peer*. Its announced state stays valid until the lease ends."""
         self.link_status.set_up(peer, False)
+        self.relocation.link_down(peer)
         self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
         self.timers.set(("dead", peer), now + DEAD_AFTER)
         self.gossip.link_down(peer)
@@ -313,9 +316,9 @@ class FederationRouter:
             ms = self.claims.earliest_ms(ms)
         if old is not None:
             ms = old.followed_ms(eid, ms)
-        header = EventHeader(
-            *eid, record.advertise.adv, self.gateway.cluster, epoch=self.interests.epoch, published_ms=ms
-        )
+        trace = 0 if publisher.cached_until else self.relocation.session_of(publisher, publication, now)
+        cluster, epoch = self.gateway.cluster, self.interests.epoch
+        header = EventHeader(*eid, record.advertise.adv, cluster, epoch=epoch, trace=trace, published_ms=ms)
         self.last_event_id = header.eid
         forward = forward_of(publication, header, properties, now)
         if publication.retain:
@@ -338,9 +341,10 @@ class FederationRouter:
         if flow is not None:
             flow.used_at = now
             return flow, []
-        opened = self.region.open_flow(client, topic, now)
+        flow, sends = self.region.open_flow(client, topic, now)
+        self.relocation.add(flow.publisher, now)
         self._set_timers(now)
-        return opened
+        return flow, sends
 
     def dropped(self, forward: Forward) -> None:
         """Handle the loss of a copy of *forward* that was not sent."""
@@ -441,16 +445,6 @@ class FederationRouter:
         """Answer a `LookUpRetained` with one matching message."""
         return self.retained_queries.answer(request, forward, now)
 
-    def answer_unmodified(self, request: int, parts: int) -> list[Effect]:
-        """Answer the digest of a `LookUpRetained`: the sums of *parts*, as bits, agree, and their messages are not
-        answered.
-        """
-        return self.retained_queries.answer_unmodified(request, parts)
-
-    def is_queried(self, header: EventHeader) -> bool:
-        """Return whether another gateway published the message with *header* and can be queried for it."""
-        return self.retained_queries.is_queried(header)
-
     # -- messages of peers ---------------------------------------------------------------------------------------------
 
     def received(self, peer: str, message: Message, now: Instant) -> list[Effect]:
@@ -495,6 +489,8 @@ class FederationRouter:
                 return self.retained_queries.receive_unmodified(message, now)
             case PendingWills():
                 return self._setting_timers(self.wills.receive(peer, message, now, self._unix_ms(now)), now)
+            case TraceInformationRequest() | TraceInformationAnswer():
+                return [*self.relocation.receive(peer, message, now)]
             case StatusQuery():
                 return self.status_queries.receive_query(peer, message)
             case StatusReply():

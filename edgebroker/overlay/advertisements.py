@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from typing import Protocol
+from typing import Final, Protocol
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.instants import Duration, Instant
@@ -23,6 +23,9 @@ from edgebroker.overlay.messages import Advertise, ClusterBits
 from edgebroker.predicate import Attributes
 from edgebroker.topicindex import TopicIndex
 from edgebroker.topics import MULTI_LEVEL, SEPARATOR, TopicFilter
+
+SEQUENCE_MODULUS: Final = 1 << 32
+"""Sequences of events are below."""
 
 
 class CoveringTest(Protocol):
@@ -45,6 +48,8 @@ class LocalPublisher:
     sequence: int
     flows: dict[str, PublisherFlow] = field(default_factory=dict)
     """Topic filter of an advertisement -> the client's events under it."""
+    cached_until: int = SEQUENCE_MODULUS
+    """Events with lower sequences may take cached routes; 0 while they are traced (`federation.relocation`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +142,14 @@ class Advertisements:
     def get(self, adv: int) -> Advertisement | None:
         """Return the record of *adv*, None if there is none."""
         return self._records.get(adv)
+
+    def publishers(self) -> Iterable[LocalPublisher]:
+        """Return the local clients that publish."""
+        return self._publishers.values()
+
+    def publisher(self, client: str) -> LocalPublisher | None:
+        """Return the publisher *client*; None if it has no flow."""
+        return self._publishers.get(client)
 
     def find(self, client: str, topic: str) -> PublisherFlow | None:
         """Return the flow in which *client* publishes to *topic*; None: it must be opened first."""

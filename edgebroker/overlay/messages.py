@@ -17,6 +17,7 @@ from edgebroker.header import EventHeader
 from edgebroker.interest import Interest, fingerprint_of
 from edgebroker.limits import KIB
 from edgebroker.topics import TopicFilter
+from edgebroker.trace_records import TraceInformationAnswer, TraceInformationRequest
 
 INTERESTS_AT_ONCE: Final = 256
 """Interests per message; more are announced in several. Decoding one takes 3 us, inserting it in the tree 10 to
@@ -476,6 +477,7 @@ CAPABILITY_MESSAGES: Final[dict[str, tuple[type, ...]]] = {
     "groups": (GroupMembers,),
     "operator": (StatusQuery, StatusReply),
     "order": (SendAgain,),
+    "trace": (TraceInformationRequest, TraceInformationAnswer),
     "wills": (PendingWills,),
 }
 """Capability -> the messages that only peers with it decode. They are not sent to others; instead of a
@@ -526,5 +528,7 @@ Message: TypeAlias = (
     | RetainedUnmodified
     | PendingWills
     | GroupMembers
+    | TraceInformationRequest
+    | TraceInformationAnswer
 )
 """Any message between gateways."""

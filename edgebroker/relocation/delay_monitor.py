@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from edgebroker.instants import Duration
-from edgebroker.relocation.messages import QueueDelays
+from edgebroker.trace_records import QueueDelays
 
 SAMPLES: Final = 101
 """The latest samples of each queue, about one trace session; an odd number, so that the median is one of them."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgebroker.instants import Duration
-from edgebroker.relocation.messages import QueueDelays, TraceRecord
+from edgebroker.trace_records import QueueDelays, TraceRecord
 
 
 class ClusterTree:
@@ -81,6 +81,11 @@ class HopDelays:
         delays = self._delays.get(broker, self._usual)
         time = delays.input + delays.matching + (delays.outputs or {}).get(peer, 0)
         return time + (delays.links or {}).get(peer, self._usual_link) if self._with_links else time
+
+    def link(self, broker: str, peer: str) -> Duration:
+        """Return the time on the way from *broker* to *peer*; 0 if links are not counted."""
+        delays = self._delays.get(broker, self._usual)
+        return (delays.links or {}).get(peer, self._usual_link) if self._with_links else 0
 
     def to_clients(self, broker: str) -> Duration:
         """Return the time of an event from its arrival at *broker* to its local clients."""
@@ -187,6 +192,32 @@ class DeliveryTree:
                 total += costs.deliveries * self.hops.hop(candidate, root)
             total += costs.times[tree.places[root]] + costs.clients
         return ping / 2 + total / max(1, self._deliveries)
+
+    def distance(self, broker: str, other: str) -> Duration:
+        """Return the time on links from *broker* to *other* on the tree, without queues; 0 if links are not counted."""
+        overlay = self._overlay
+        cluster = overlay.cluster_of[other]
+        root, time = broker, 0
+        if overlay.cluster_of[broker] != cluster:
+            root = overlay.entry(broker, cluster)
+            time = self.hops.link(broker, root)
+        tree = overlay.clusters[cluster]
+        one, another = tree.places[root], tree.places[other]
+        while one != another:  # a parent has a lower place
+            low, one = max(one, another), min(one, another)
+            another = tree.parents[low]
+            time += self.hops.link(tree.brokers[low], tree.brokers[another])
+        return time
+
+    def crossings(self, candidate: str) -> dict[int, int]:
+        """Return for each other cluster with readers how many of the session's events would cross the iLink to it."""
+        overlay, own = self._overlay, self._overlay.cluster_of[candidate]
+        wanted = self._all.bit_count()
+        return {
+            cluster: costs.all.bit_count() if overlay.is_precise else wanted
+            for cluster, costs in enumerate(self._costs)
+            if cluster != own and costs.all
+        }
 
     @property
     def marked_share(self) -> float:

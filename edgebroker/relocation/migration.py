@@ -46,6 +46,10 @@ class MoveLimiter:
 
     def examine(self, publisher: int, is_partial: bool, marked_share: float, now: Instant) -> bool:
         """Return whether a session may move its publisher. A refusal is counted."""
+        return self.refusal(publisher, is_partial, marked_share, now) is None
+
+    def refusal(self, publisher: int, is_partial: bool, marked_share: float, now: Instant) -> PlacementRefusal | None:
+        """Return why a session may not move its publisher, and count it; None: it may."""
         was_marked = publisher in self._marked
         is_marked = marked_share > MARKED_MAX
         (self._marked.add if is_marked else self._marked.discard)(publisher)
@@ -60,7 +64,8 @@ class MoveLimiter:
             reason = PlacementRefusal.DETOURS
         elif moved is not None:
             reason = PlacementRefusal.RECENT
-        return self.count(reason)
+        self.count(reason)
+        return reason
 
     def count(self, reason: PlacementRefusal | None) -> bool:
         """Count a refusal; return whether there is none."""

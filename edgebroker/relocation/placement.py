@@ -28,6 +28,7 @@ class PlacementRefusal(Enum):
     PARTIAL = "a gateway did not answer"
     DETOURS = "too many events were on a detour"
     RECENT = "it has moved a short time ago"
+    EXCLUDED = "the operator excludes it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class PublisherSessions:
             if traced.skipped:
                 traced.skipped -= 1
                 return 0
-            traced.session, traced.events, traced.ends_at = sequence, 0, now + SESSION_MAX
+            self._begin(traced, sequence, now)
         if traced.ends_at is None or traced.events >= self._options.events:
             return 0
         traced.events += 1
@@ -78,15 +78,49 @@ class PublisherSessions:
             traced.ends_at = now + GRACE
         return traced.session
 
+    def begin(self, publisher: int, sequence: int, now: Instant) -> Instant:
+        """Begin a session with the publisher's next event, *sequence*, whatever is unpaid. Return when it ends at the
+        latest.
+        """
+        return self._begin(self._publishers.setdefault(publisher, TracedPublisher()), sequence, now)
+
+    def _begin(self, traced: TracedPublisher, sequence: int, now: Instant) -> Instant:
+        traced.session, traced.events, traced.ends_at, traced.skipped = sequence, 0, now + SESSION_MAX, 0
+        return traced.ends_at
+
+    def ends_at(self, publisher: int) -> Instant | None:
+        """Return when the session of *publisher* ends at the latest; None: there is none, or it has ended."""
+        traced = self._publishers.get(publisher)
+        return None if traced is None else traced.ends_at
+
+    def is_full(self, publisher: int) -> bool:
+        """Return whether the session of *publisher* has all its events."""
+        traced = self._publishers.get(publisher)
+        return traced is not None and traced.session > 0 and traced.events >= self._options.events
+
     def take_due(self, now: Instant) -> Iterator[tuple[int, int]]:
         """Yield publisher and session of each session that has ended; its records are to be asked for."""
-        for publisher, traced in self._publishers.items():
-            if traced.ends_at is not None and traced.ends_at <= now:
-                traced.ends_at = None
-                if traced.events < EVENTS_MIN:
-                    traced.session = 0
-                else:
-                    yield publisher, traced.session
+        for publisher in self._publishers:
+            session = self.take(publisher, now)
+            if session:
+                yield publisher, session
+
+    def take(self, publisher: int, now: Instant) -> int:
+        """Return the session of *publisher* whose records are to be asked for, because it has ended at *now*; 0: there
+        is none, or it had too few events.
+        """
+        traced = self._publishers[publisher]
+        if traced.ends_at is None or traced.ends_at > now:
+            return 0
+        traced.ends_at = None
+        if traced.events < EVENTS_MIN:
+            traced.session = 0
+        return traced.session
+
+    def unpaid_of(self, publisher: int) -> int:
+        """Return after how many further events the last session of *publisher* is paid for."""
+        traced = self._publishers.get(publisher)
+        return 0 if traced is None else traced.skipped
 
     @property
     def next_due(self) -> Instant | None:

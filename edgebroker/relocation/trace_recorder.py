@@ -17,14 +17,8 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from edgebroker.relocation.delay_monitor import DelayMonitor
-from edgebroker.relocation.messages import (
-    RelocationEffect,
-    SendRelocation,
-    SessionEnd,
-    TraceInformationAnswer,
-    TraceInformationRequest,
-    TraceRecord,
-)
+from edgebroker.relocation.messages import RelocationEffect, SendRelocation, SessionEnd
+from edgebroker.trace_records import OFFSET_MAX, TraceInformationAnswer, TraceInformationRequest, TraceRecord
 
 ANSWER_TIMEOUT: Final[Duration] = 2 * SECOND
 LEVEL_TIMEOUT: Final[Duration] = 500 * MILLISECOND
@@ -33,8 +27,6 @@ it give up first and their answers still arrive in time.
 """
 LEVELS: Final = 32
 """Links that a TIR may pass: the longest path of 63 positions in a balanced tree has 10, and one iLink."""
-OFFSET_MAX: Final = 1_000
-"""The longest session. The events of other gateways decide how long a bit vector is."""
 SESSIONS_MAX: Final = 20_000
 """Sessions that a gateway records at a time, about 10 MiB. Others are not recorded, and counted."""
 FORGOTTEN_AFTER: Final[Duration] = 15 * MINUTE
@@ -108,6 +100,12 @@ class TraceRecorder:
         session.deliveries += deliveries
         session.delivered |= (deliveries > 0) << offset
         session.peers += tuple(peer for peer in served if peer not in session.peers)
+
+    def add_peers(self, header: EventHeader, served: Iterable[str]) -> None:
+        """Note that copies of a recorded event went to the peers *served* later on, after it had waited."""
+        session = self._sessions.get((header.publisher, header.trace))
+        if session is not None:
+            session.peers += tuple(peer for peer in served if peer not in session.peers)
 
     def collect(self, publisher: int, session: int, now: Instant) -> list[RelocationEffect]:
         """Ask for the records of a session of this gateway's publisher, which has ended."""

@@ -62,6 +62,9 @@ class GatewayHost(FrontendHost):
     def unix_us(self) -> int:
         return _wall_clock()
 
+    def clock_us(self) -> Instant:
+        return clock()
+
     def peer_message_failed(self, peer: str, what: object, error: Exception) -> None:
         text = f"edgebroker: {type(what).__name__} of {peer} is given up"
         asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
@@ -191,6 +194,7 @@ class Gateway:
             "http": self._prepare_http,
             "listener": self._listeners.prepare,
             "bridge": self._prepare_bridges,
+            "relocation": self._prepare_relocation,
         }
         if self.peer_manager is not None:
             preparers["overlay"] = self.peer_manager.prepare
@@ -338,6 +342,11 @@ class Gateway:
             yield from ()
 
         return PreparedChange(commit)
+
+    async def _prepare_relocation(self, settings: Settings) -> PreparedChange:
+        if self.peer_manager is None:  # whoever is alone has nowhere to place publishers
+            return PreparedChange(tuple)
+        return self.peer_manager.prepare_relocation(settings)
 
     async def _prepare_bridges(self, settings: Settings) -> PreparedChange:
         if self.bridge_manager is None and not has_bridges(settings, self._folder):

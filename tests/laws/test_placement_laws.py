@@ -8,9 +8,10 @@ import pytest
 
 from edgebroker.instants import SECOND
 from edgebroker.relocation.delivery_tree import DeliveryTree, OverlayTrees
-from edgebroker.relocation.messages import ClosestBroker, QueueDelays, SessionEnd, TraceRecord
+from edgebroker.relocation.messages import ClosestBroker, SessionEnd
 from edgebroker.relocation.placement import PlacementGoal, PlacementPriority, choose
 from edgebroker.relocation.pop import PopOptions
+from edgebroker.trace_records import QueueDelays, TraceRecord
 from tests.support.relocation import (
     PUBLISHER,
     Neighbours,

@@ -81,6 +81,12 @@ from edgebroker.overlay.messages import (
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import ANY_ONE, ANY_RUN, ElementaryTest, Interval, Pattern, ValueType
 from edgebroker.topics import TopicFilter
+from edgebroker.trace_records import (
+    QueueDelays,
+    TraceInformationAnswer,
+    TraceInformationRequest,
+    TraceRecord,
+)
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "link-vectors.toml"
 
@@ -183,6 +189,16 @@ MESSAGES: dict[str, Message] = {
     ),
     "group-members": GroupMembers(3, 1 << 33, (GroupCount("$share/workers/jobs/#", 2, 1),)),
     "unmodified": RetainedUnmodified(3 << 22 | 8, 4, b"\x02"),
+    "trace-request": TraceInformationRequest(PUBLISHER, 801, 31),
+    "trace-answer": TraceInformationAnswer(
+        PUBLISHER,
+        801,
+        (
+            TraceRecord("gw-b1", 0b1_0000_0001, 3, 100, 1, QueueDelays(120, 45, 0, {"gw-a1": 300}, {"gw-a1": 15_000})),
+            TraceRecord("gw-b2", 0, 0, 2, 0, QueueDelays()),
+        ),
+        False,
+    ),
     "event-alone": READING,
     "event-in-order": replace(READING, predecessors=((0, 1), (2, 0))),
 }

@@ -10,7 +10,12 @@ from edgebroker.header import EventHeader
 from edgebroker.instants import MINUTE, SECOND
 from edgebroker.relocation.delay_monitor import DelayMonitor
 from edgebroker.relocation.delivery_tree import DeliveryTree
-from edgebroker.relocation.messages import ClosestBroker, MigrationEnd, QueueDelays, RelocationRequest, SessionEnd
+from edgebroker.relocation.messages import (
+    ClosestBroker,
+    MigrationEnd,
+    RelocationRequest,
+    SessionEnd,
+)
 from edgebroker.relocation.placement import (
     PlacementGoal,
     PlacementPriority,
@@ -21,6 +26,7 @@ from edgebroker.relocation.placement import (
 )
 from edgebroker.relocation.pop import PopOptions, PublisherProfile, TraceSampler
 from edgebroker.relocation.trace_recorder import TraceRecorder
+from edgebroker.trace_records import QueueDelays
 from tests.support.relocation import PUBLISHER, RelocationNetwork, neighbours_of, one_cluster, record_of
 
 FIGURE_1 = neighbours_of("B1-B2", "B1-B4", "B1-B5", "B2-B3", "B5-B6", "B6-B7", "B6-B8")

@@ -321,7 +321,7 @@ def test_old_flushes_of_others_are_forgotten() -> None:
 
 def test_a_peer_of_an_older_version_is_not_waited_for() -> None:
     router = FederationRouter(Topology.product(Scot(Factor.parse("a-b"), 2)), "a.0")
-    router.link_up("b.0", 0, has_flush=False)
+    router.link_up("b.0", 0, capabilities=())
     request, effects = router.flush_interests(0)
     assert effects == [EndFlush(request, True)]
 

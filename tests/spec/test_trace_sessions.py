@@ -16,8 +16,6 @@ from edgebroker.relocation.messages import (
     RelocationRequest,
     SendRelocation,
     SessionEnd,
-    TraceInformationAnswer,
-    TraceInformationRequest,
     TraceResult,
 )
 from edgebroker.relocation.migration import MoveLimiter
@@ -25,6 +23,7 @@ from edgebroker.relocation.placement import PlacementRefusal
 from edgebroker.relocation.pop import PopOptions, PopTracer, PublisherProfile
 from edgebroker.relocation.publisher_sessions import PUBLISHED_SESSIONS, PublisherSessions, SessionOptions
 from edgebroker.relocation.trace_recorder import FORGOTTEN_AFTER, TraceRecorder
+from edgebroker.trace_records import TraceInformationAnswer, TraceInformationRequest
 from tests.support.relocation import PUBLISHER
 
 MIB = 1 << 20

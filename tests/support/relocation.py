@@ -12,20 +12,22 @@ from edgebroker.relocation.delivery_tree import DeliveryTree, OverlayTrees
 from edgebroker.relocation.messages import (
     MigrationComplete,
     MigrationUpdate,
-    QueueDelays,
     RelocationAnswer,
     RelocationEffect,
     RelocationMessage,
     RelocationRequest,
     SendRelocation,
-    TraceInformationAnswer,
-    TraceInformationRequest,
-    TraceRecord,
     TraceResult,
 )
 from edgebroker.relocation.migration import Migrations
 from edgebroker.relocation.pop import PopOptions, PopTracer
 from edgebroker.relocation.trace_recorder import TraceRecorder
+from edgebroker.trace_records import (
+    QueueDelays,
+    TraceInformationAnswer,
+    TraceInformationRequest,
+    TraceRecord,
+)
 
 PUBLISHER = 7
 NO_DELAYS = QueueDelays()

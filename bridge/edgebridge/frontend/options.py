@@ -52,6 +52,10 @@ class FrontendHost:
         """The wall clock, in microseconds since 1970; 0 where there is none."""
         return 0
 
+    def clock_us(self) -> Instant:
+        """The clock that `now` comes from, read again, in microseconds; 0 where there is none."""
+        return 0
+
     def peer_message_failed(self, peer: str, what: object, error: Exception) -> None:
         """A message of *peer* could not be handled, which is a fault of ours. Raises *error* if nobody takes it."""
         raise error

@@ -19,7 +19,13 @@ from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import StoreUnusable
-from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
+from edgebroker.federation.options import (
+    DEFAULT_OPTIONS,
+    FederationOptions,
+    OutboxOptions,
+    RelocationMode,
+    RelocationOptions,
+)
 from edgebroker.instants import Instant
 from edgebroker.names import Address
 from edgebroker.overlay.link.budget import OutboxFull
@@ -28,12 +34,13 @@ from edgebroker.overlay.link.journal_records import StoredLinks
 from edgebroker.overlay.topology.diff import difference
 from edgebroker.overlay.topology.draft import TopologyInvalid, Uplink
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.relocation.placement import PlacementGoal, PlacementPriority
 from edgebroker.runtime.journal.store import data_folder
 from edgebroker.runtime.private_files import FileUnreadable
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
 from edgebroker.runtime.settings.problems import ProblemCollector
 from edgebroker.runtime.settings.reading import read_settings_text
-from edgebroker.runtime.settings.sections import DYNAMIC, OverlaySettings
+from edgebroker.runtime.settings.sections import DYNAMIC, OverlaySettings, RelocationSettings
 from edgebroker.runtime.topology_file import parse_topology
 from edgebroker.runtime.topology_signature import (
     PUBLIC,
@@ -42,6 +49,7 @@ from edgebroker.runtime.topology_signature import (
     signed_version,
     verify_topology,
 )
+from edgebroker.topics import TopicFilter
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
@@ -147,6 +155,17 @@ def _options(settings: Settings) -> FederationOptions:
         session_wait_ms=overlay.session_wait_ms,
         outbox=outbox,
         outboxes=outboxes,
+        relocation=relocation_options(settings.relocation),
+    )
+
+
+def relocation_options(settings: RelocationSettings) -> RelocationOptions:
+    """Returns what the settings say of the placement of publishers."""
+    return RelocationOptions(
+        RelocationMode(settings.mode),
+        PlacementGoal(PlacementPriority(settings.priority), settings.weight, settings.gain_min / 100),
+        tuple(one.pattern for one in settings.exclude if one.by == "client"),
+        tuple(TopicFilter.parse(one.pattern) for one in settings.exclude if one.by == "topic"),
     )
 
 

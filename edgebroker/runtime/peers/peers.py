@@ -30,6 +30,7 @@ from edgebroker.runtime.peers.membership import (
     exposed_to,
     listen_addresses,
     prepare_change,
+    relocation_options,
 )
 from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, encode_report, link_summaries
 from edgebroker.runtime.private_files import replace_private
@@ -208,6 +209,20 @@ class PeerManager:
             added = set(self._listen_addresses()) if change.lines and self._settings.port != 0 else set()
             for address in sorted(map(str, added - set(self.addresses))):
                 yield f"topology: peers are awaited at {address} after a restart of this gateway"
+
+        return PreparedChange(commit)
+
+    def prepare_relocation(self, settings: Settings) -> PreparedChange:
+        """Prepares other settings for the placement of publishers."""
+
+        def commit() -> tuple[str, ...]:
+            options = replace(self.membership.options, relocation=relocation_options(settings.relocation))
+            if options != self.membership.options:
+                self.membership = replace(self.membership, options=options)
+            self._all_settings = replace(self._all_settings, relocation=settings.relocation)
+            self.overlay.peers.relocation.configure(options.relocation, clock())
+            self._reactor.schedule_flush()
+            return ()
 
         return PreparedChange(commit)
 

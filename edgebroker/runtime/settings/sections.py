@@ -15,6 +15,7 @@ from edgebridge.session.queue.outbox import OverflowPolicy
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker import limits
 from edgebroker.dataclasses import dataclass
+from edgebroker.errors import TopicInvalid
 from edgebroker.limits import GATEWAY_NUMBER_MAX, JOURNAL_BYTES_MAX, MIB
 from edgebroker.names import hostport
 from edgebroker.overlay.link.budget import OutboxFull
@@ -31,6 +32,7 @@ from edgebroker.runtime.settings.kinds import (
     string,
 )
 from edgebroker.runtime.settings.schema import Activation, Conflict, key
+from edgebroker.topics import TopicFilter
 
 BATCH_MS_MAX = 60_000  # for more than a minute of possible loss there is the mode `memory`
 
@@ -518,6 +520,60 @@ class OverlaySettings:
                         f"stands without {name}",
                         f"{', '.join(PEER_TLS_KEYS)} go together",
                     )
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationModeKind(Choice):
+    """What a gateway may do to place publishers. It cannot move them itself yet."""
+
+    def read(self, value: object, folder: Path) -> str:
+        if value == "apply":
+            mend = 'write "propose", and let `edgebroker place plan` say whom to move: this version moves nobody itself'
+            raise InvalidValue('is "apply"', mend)
+        return Choice.read(self, value, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherExclusion:
+    """Publishers that stay where they are: by client identifier, or by the topics under which they publish."""
+
+    by: str
+    """"client" or "topic"."""
+    pattern: str
+    """With `*` and `?` for clients; a topic filter for topics."""
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherExclusionKind:
+    """`client PATTERN`, where PATTERN may contain `*` and `?`, or `topic FILTER`."""
+
+    def read(self, value: object, folder: Path) -> PublisherExclusion:
+        by, _, pattern = string(value, f"write {self}").partition(" ")
+        if by not in ("client", "topic") or not pattern:
+            raise InvalidValue(f"is {value!r}", f"write {self}")
+        if by == "topic":
+            try:
+                TopicFilter.parse(pattern)
+            except TopicInvalid as error:
+                raise InvalidValue(str(error), f"write {self}") from error
+        return PublisherExclusion(by, pattern)
+
+    def __str__(self) -> str:
+        return 'text like "client plc-*" or "topic alarms/#"'
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationSettings:
+    """How better gateways are found for publishers in a federation."""
+
+    mode: str = key("propose", RelocationModeKind(("off", "propose")), Activation.LIVE)
+    priority: str = key("delay", Choice(("delay", "load")), Activation.LIVE)
+    weight: int = key(50, Integer(0, 100), Activation.LIVE)
+    gain_min: int = key(5, Integer(0, 100), Activation.LIVE)
+    exclude: tuple[PublisherExclusion, ...] = key((), ListOf(PublisherExclusionKind(), 64), Activation.LIVE)
 
 
 @dataclass(frozen=True, slots=True)

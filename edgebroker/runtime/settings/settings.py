@@ -26,6 +26,7 @@ from edgebroker.runtime.settings.sections import (
     OverlaySettings,
     QuotaSettings,
     RedirectSettings,
+    RelocationSettings,
     hosts_overlap,
 )
 
@@ -48,6 +49,7 @@ class Settings:
     access: AccessSettings = field(default_factory=AccessSettings)
     quota: QuotaSettings = field(default_factory=QuotaSettings)
     overlay: OverlaySettings = field(default_factory=OverlaySettings)
+    relocation: RelocationSettings = field(default_factory=RelocationSettings)
     bridges: tuple[BridgeSettings, ...] = field(
         default_factory=tuple, metadata={"section": "bridge", "made": BridgeSettings, "apart": True}
     )

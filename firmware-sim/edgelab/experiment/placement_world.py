@@ -31,8 +31,6 @@ from edgebroker.relocation.messages import (
     RelocationRequest,
     SendRelocation,
     SessionEnd,
-    TraceInformationAnswer,
-    TraceInformationRequest,
     TraceResult,
 )
 from edgebroker.relocation.migration import Migrations, MoveLimiter
@@ -40,6 +38,7 @@ from edgebroker.relocation.placement import PlacementGoal, PlacementPriority, ch
 from edgebroker.relocation.pop import PopOptions, PopTracer
 from edgebroker.relocation.publisher_sessions import PUBLISHED_SESSIONS, PublisherSessions, SessionOptions
 from edgebroker.relocation.trace_recorder import TraceRecorder
+from edgebroker.trace_records import TraceInformationAnswer, TraceInformationRequest
 from edgelab.experiment.overlay import OverlayCosts, TimedFederation
 from edgelab.experiment.stock_quotes import (
     FILTERS,

@@ -43,6 +43,7 @@ from edgebroker.overlay.messages import (
     Withdraw,
 )
 from edgebroker.topics import TopicFilter
+from edgebroker.trace_records import QueueDelays, TraceInformationAnswer, TraceInformationRequest, TraceRecord
 
 FILTERS = (
     "temp > 30 AND site = 'north'",
@@ -127,6 +128,13 @@ def some_numbers(chance: Random, bits: int) -> tuple[int, ...]:
     return tuple(some_number(chance, bits) for _ in range(chance.randrange(5)))
 
 
+def some_record(chance: Random) -> TraceRecord:
+    numbers = [some_number(chance, 32) for _ in range(6)]
+    peers = [{chance.choice(TEXTS): some_number(chance, 32) for _ in range(chance.randrange(3))} or None for _ in "ol"]
+    delays = QueueDelays(*numbers[3:], *peers)
+    return TraceRecord(chance.choice(TEXTS), chance.getrandbits(chance.choice([1, 100, 1_000])), *numbers[:3], delays)
+
+
 SOME: dict[type[Any], Callable[[Random], Message]] = {
     Announce: lambda chance: Announce(some_interests(chance), some_number(chance, 16)),
     Withdraw: lambda chance: Withdraw(some_interests(chance), some_number(chance, 16)),
@@ -201,6 +209,15 @@ SOME: dict[type[Any], Callable[[Random], Message]] = {
             GroupCount(chance.choice(TEXTS), some_number(chance, 32), some_number(chance, 32))
             for _ in range(chance.randrange(3))
         ),
+    ),
+    TraceInformationRequest: lambda chance: TraceInformationRequest(
+        some_number(chance, 32), some_number(chance, 32), some_number(chance, 8)
+    ),
+    TraceInformationAnswer: lambda chance: TraceInformationAnswer(
+        some_number(chance, 32),
+        some_number(chance, 32),
+        tuple(some_record(chance) for _ in range(chance.randrange(4))),
+        chance.random() < 0.5,
     ),
     RetainedUnmodified: lambda chance: RetainedUnmodified(
         some_number(chance, 32), chance.randrange(1_024), chance.randbytes(chance.randrange(17))

@@ -120,6 +120,7 @@ class FederationFastPath:
             or first.properties
             or first.content_type is not None
             or first.expires_in_ms is not None
+            or first.header.trace  # its deliveries are recorded
             or is_reserved(first.topic)
             or (first.qos and self.roaming is not None and self.roaming.is_active)
         ):

@@ -28,6 +28,7 @@ from typing import Final
 from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.federation.backpressure import CongestionSampler, DiskWatch, PeerBackpressure
 from edgebridge.frontend.federation.convert import encode_other_properties, to_publication
+from edgebridge.frontend.federation.delivery_tracer import DeliveryTracer
 from edgebridge.frontend.federation.fast_path import FederationFastPath
 from edgebridge.frontend.federation.gateway_events import GatewayEvents, create_directory
 from edgebridge.frontend.federation.held_subacks import HeldSubacks
@@ -98,6 +99,7 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Predicate
 from edgebroker.publication import Publication
 from edgebroker.topics import TopicFilter, is_reserved
+from edgebroker.trace_records import TraceInformationAnswer, TraceInformationRequest
 
 STATUS_REQUESTS_MAX: Final = 64
 """Queries of operators that wait for an answer of this gateway; older ones are dropped."""
@@ -169,14 +171,15 @@ class FederationMember:
         self.peers.unix_offset_ms = session_journal.clock_offset // MILLISECOND
         storage = None if session_journal.storage is None else self
         self.links = create_links(topology, name, run, now, storage, stored, session_journal.clock_offset, ways)
-        self.backpressure = PeerBackpressure(self.links, self.peers)
-        self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
-        """Which links are stalled, and how congested they are."""
-        self.disk_watch = DiskWatch(session_journal, self.peers)
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.pager.grow_outboxes()
         self._waiting_room = self.links.waiting_room()
+        self.backpressure = PeerBackpressure(self.links, self.peers)
+        self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
+        """Which links are stalled, and how congested they are."""
+        self.disk_watch = DiskWatch(session_journal, self.peers)
+        self.tracer = DeliveryTracer(self.peers.relocation, self.links, self.peers.gateway.number, host)
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
         self.held_subacks = HeldSubacks(session_journal, ways.suback_wait_ms > 0)
@@ -321,6 +324,8 @@ class FederationMember:
             due = self.links.next_turn(now)
             if not self.links.with_events():
                 break
+        if self.tracer.outputs:
+            self.tracer.flushed(now)
         if self.congestion.sample(now):
             self._invalidate_routes()
         if effects := self.disk_watch.look(now):
@@ -349,7 +354,8 @@ class FederationMember:
         """The deadline OVERLAY has come."""
         self._now = now
         self._planned = NEVER
-        self._invalidate_routes()
+        if (self.peers.timers.next_due() or NEVER) <= now:  # no route depends on the time of a link or a session
+            self._invalidate_routes()
         for link in self.links:
             link.fire(now)
         for stream in self.streams:
@@ -357,6 +363,8 @@ class FederationMember:
         if self.pager.fire(now):
             self._journal.plan_commit()
         self._perform_atomically(self.peers.fire(now), now)
+        if (self.tracer.due or NEVER) <= now:
+            self.send_all(self.tracer.fire(now), now)
         self.retained.continue_replies(now)
         self.groups.fire(now)
 
@@ -392,6 +400,7 @@ class FederationMember:
             self.wills.due,
             self.directory.due,
             self.groups.due,
+            self.tracer.due,
         ):
             if one is not None and one < due:
                 due = one
@@ -464,6 +473,7 @@ class FederationMember:
         else:
             peers = self.perform(effects, now, event)
         copies = route.accept(publication, ledger, now, len(peers), event)
+        self.tracer.published(event, peers, len(copies), now)
         if self.roaming is not None and self.roaming.is_active:
             copies = self.roaming.divert(publication, copies, event, now)
         for peer in peers:
@@ -516,7 +526,7 @@ class FederationMember:
                 self.link_events.append(event)
                 if not any(other.connection for other in self.links if other is not link):
                     self.network_seen(now)  # it was cut off from all of them
-                self.perform(self.peers.link_up(peer, now, "flush" in capabilities), now)
+                self.perform(self.peers.link_up(peer, now, capabilities), now)
                 self.wills.link_up(peer, capabilities, now)
                 self.perform(self.directory.link_up(peer, now), now)
             case LinkDown(peer):
@@ -524,6 +534,7 @@ class FederationMember:
                 self.link_events.append(event)
                 self._perform_atomically(self.peers.link_down(peer, now), now)
                 self.wills.link_down(peer)
+                self.tracer.link_down(peer)
             case LinkRefusal():
                 self.link_events.append(event)
             case DeliveryEvent(peer, events):
@@ -546,6 +557,8 @@ class FederationMember:
         if isinstance(message, Forward | EventSeries):
             if self.fast_path is not None and self.fast_path.receive(peer, message, now):
                 return
+        elif isinstance(message, TraceInformationRequest | TraceInformationAnswer):
+            self.tracer.measure_links()
         else:
             self._invalidate_routes()
         self.perform(self.peers.received(peer, message, now), now)
@@ -666,6 +679,7 @@ class FederationMember:
         if event.local_delivery is not None and event.local_delivery.was_held:
             self.reorder_store.remove(forward.header.eid, now)
         publication = to_publication(forward, now)
+        begun, local_copies = self.tracer.clock(now) if forward.header.trace else now, 0
         if event.local_delivery is not None and is_reserved(forward.topic):
             self.perform(self.gateway_events.receive(forward, now), now)
         if event.local_delivery is not None and not is_reserved(forward.topic):
@@ -683,6 +697,7 @@ class FederationMember:
                 copies = self.roaming.divert(publication, copies, forward.header.eid, now)
             self._delivery.deliver_promised(publication, copies, now)
             session_journal.is_in_qos2 = False
+            local_copies = len(copies)
         elif event.peers:
             if host_of(forward.header.publisher) == self.peers.gateway.number:  # it waited: the books have it already
                 publication.origin = MessageOrigin.RESUMED
@@ -697,5 +712,7 @@ class FederationMember:
                 event=origin_of(forward),
                 origin=publication.origin,
             )
+        if forward.header.trace:
+            self.tracer.received(forward, event.peers, local_copies, begun, now)
         for peer in event.peers:
             self.peer_copies.open_copy(peer, forward.header.eid, publication, now)

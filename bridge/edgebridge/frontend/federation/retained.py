@@ -248,7 +248,7 @@ class FederatedRetained:
     def is_elsewhere(self, topic: str) -> bool:
         """Whether what is kept of *topic* is a copy whose original can be asked for."""
         stamp = self._stamps.get(topic)
-        return stamp is not None and self._peers is not None and self._peers.is_queried(stamp)
+        return stamp is not None and self._peers is not None and self._peers.retained_queries.is_queried(stamp)
 
     def records(self) -> Iterator[bytes]:
         """All that the journal has to know, said again."""
@@ -363,7 +363,7 @@ class FederatedRetained:
         if question.builder is None:
             return False
         assert self._peers is not None
-        self._perform(self._peers.answer_unmodified(question.request, question.end_sums()), now)
+        self._perform(self._peers.retained_queries.answer_unmodified(question.request, question.end_sums()), now)
         return True
 
     def _reply(self, question: _PeerQuery, kept: Publication, header: EventHeader, now: Instant) -> None:

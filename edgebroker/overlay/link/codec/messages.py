@@ -12,7 +12,7 @@ first one of its flow, without reference to others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from sys import intern
@@ -21,8 +21,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 from edgebroker.cbor import NULL, UNSIGNED, CborReader, CborRules, encode_cbor
 from edgebroker.dataclasses import dataclass
 from edgebroker.errors import TopicInvalid
+from edgebroker.instants import Duration
 from edgebroker.interest import Interest
-from edgebroker.limits import FILTER_BYTES_MAX, FILTER_TERMS_MAX, PACKET_BYTES_MAX, TOPIC_BYTES_MAX
+from edgebroker.limits import (
+    FILTER_BYTES_MAX,
+    FILTER_TERMS_MAX,
+    GATEWAY_NUMBER_MAX,
+    PACKET_BYTES_MAX,
+    TOPIC_BYTES_MAX,
+)
 from edgebroker.overlay.link.codec import messages
 from edgebroker.overlay.link.codec.errors import FrameBroken, shown
 from edgebroker.overlay.link.codec.events import FlowReader, FlowWriter
@@ -63,6 +70,13 @@ from edgebroker.overlay.messages import (
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import ANY_ONE, ANY_RUN, Bound, ElementaryTest, Interval, Pattern, ValueType, kind_of
 from edgebroker.topics import TopicFilter
+from edgebroker.trace_records import (
+    OFFSET_MAX,
+    QueueDelays,
+    TraceInformationAnswer,
+    TraceInformationRequest,
+    TraceRecord,
+)
 
 STORE_BYTES_MAX: Final = 16
 """The name of a journal has 8."""
@@ -96,6 +110,8 @@ SHARED_MAX: Final = 512
 """Topic filters, and tests for a single value, of which equal ones are one object: thousands of interests have the same
 few.
 """
+DELAY_MAX: Final[Duration] = (1 << 32) - 1
+"""The longest delay in a record, 71 minutes."""
 _RANGED: Final = (ValueType.NUMBER, ValueType.STRING, ValueType.BOOLEAN)
 
 
@@ -410,6 +426,50 @@ def _group_steps(reader: CborReader) -> Steps[GroupCount]:
     return GroupCount(*(yield from _fields_steps(reader, reader.array(), (_TEXT, _U32, _U32))))
 
 
+def _write_record(record: TraceRecord) -> list[Any]:
+    vector, delays = record.delivered, record.delays
+    return [
+        record.broker,
+        vector.to_bytes((vector.bit_length() + 7) // 8, "big"),
+        record.deliveries,
+        record.copies,
+        record.marked,
+        *(min(delay, DELAY_MAX) for delay in (delays.input, delays.matching, delays.clients)),
+        _write_delays(delays.outputs),
+        _write_delays(delays.links),
+    ]
+
+
+def _write_delays(delays: Mapping[str, Duration] | None) -> list[Any]:
+    return [value for peer, delay in (delays or {}).items() for value in (peer, min(delay, DELAY_MAX))]
+
+
+def _delays_steps(reader: CborReader) -> Steps[Mapping[str, Duration] | None]:
+    size = reader.array()
+    if size % 2 or size > 2 * (GATEWAY_NUMBER_MAX + 1):
+        raise FrameBroken(f"delays of peers are pairs, {GATEWAY_NUMBER_MAX + 1} at most")
+    delays = {}
+    for _ in range(size // 2):
+        peer = yield from _TEXT.steps(reader)
+        delays[peer] = yield from _U32.steps(reader)
+        yield 1
+    return delays or None
+
+
+def _records_steps(reader: CborReader) -> Steps[tuple[TraceRecord, ...]]:
+    size = reader.array()
+    if size > GATEWAY_NUMBER_MAX + 1:
+        raise FrameBroken(f"{size} records of a session; there are {GATEWAY_NUMBER_MAX + 1} gateways at most")
+    records = []
+    for _ in range(size):
+        fields = yield from _fields_steps(reader, reader.array(), _RECORD)
+        broker, vector, deliveries, copies, marked, *delays = fields
+        delivered = int.from_bytes(vector, "big")
+        records.append(TraceRecord(broker, delivered, deliveries, copies, marked, QueueDelays(*delays)))
+        yield 1
+    return tuple(records)
+
+
 _U8, _U16, _U32, _U64 = (number(bits) for bits in (8, 16, 32, 64))
 _TEXT: Final = single(_read_text)
 _FLAG: Final = single(_read_flag)
@@ -421,6 +481,9 @@ _NUMBERS: Final = each_of(_U32)
 _ADVERTISEMENTS: Final = each_of(FieldCodec(_write_advertisement, _advertisement_steps))
 _BINARY: Final = octets(TOPIC_BYTES_MAX)
 _WILL: Final = (_TEXT, _U32, _FLAG, _U8, _FLAG, _TEXT, _BINARY, octets(PACKET_BYTES_MAX))
+_DELAYS: Final = FieldCodec(_write_delays, _delays_steps)
+_RECORD: Final = (_TEXT, octets(OFFSET_MAX // 8), _U32, _U32, _U32, _U32, _U32, _U32, _DELAYS, _DELAYS)
+_RECORDS: Final = FieldCodec(lambda records: [_write_record(record) for record in records], _records_steps)
 _FORWARD: Final = FieldCodec(_write_message, _forward_steps)
 _MESSAGE: Final = FieldCodec(_write_message, _message_steps)
 
@@ -448,6 +511,8 @@ _FIELDS: Final[dict[type[Any], tuple[FieldCodec, ...]]] = {
     RetainedUnmodified: (_U32, _U16, octets(RETAINED_PARTS_MAX // 8)),
     PendingWills: (_U64, _FLAG, _FLAG, each_of(FieldCodec(_write_will, _will_steps)), each_of(_TEXT)),
     GroupMembers: (_U16, _U64, each_of(FieldCodec(_write_group, _group_steps))),
+    TraceInformationRequest: (_U32, _U32, _U8),
+    TraceInformationAnswer: (_U32, _U32, _RECORDS, _FLAG),
 }
 _KINDS: Final[dict[type[Any], int]] = {message: -9 - index for index, message in enumerate(_FIELDS)}
 _MESSAGES: Final = {kind: message for message, kind in _KINDS.items()}
