@@ -85,6 +85,7 @@ class PlacedPublisher:
         "due",
         "estimate",
         "is_open",
+        "lasted",
         "outcome",
         "payload_bytes",
         "publisher",
@@ -102,6 +103,8 @@ class PlacedPublisher:
         self.is_open = False
         """Whether its events belong to a session."""
         self.began_at = now
+        """When its session began, and `lasted`: the time until the last event of it."""
+        self.lasted: Duration = 0
         self.seen = (now, publisher.sequence)
         """When it was looked at last, and the sequence of its last event then."""
         self.resumes = 0
@@ -207,7 +210,7 @@ class RelocationStatistics:
         each.payload_bytes += len(publication.payload)
         self.published, self.published_in = (publisher.number, publisher.sequence), session
         if self._sessions.is_full(publisher.number):
-            self._close(each)
+            self._close(each, now)
             ends_at = self._sessions.ends_at(publisher.number)
             assert ends_at is not None
             self._plan(each, ends_at)
@@ -293,14 +296,14 @@ class RelocationStatistics:
         publisher = each.publisher
         each.due = None
         if self._sessions.ends_at(publisher.number) is not None:
-            self._close(each)
+            self._close(each, now)
             session = self._sessions.take(publisher.number, now)
             if session:
                 return self._perform(self._recorder.collect(publisher.number, session, now), now)
             self.abandoned += 1
             self._rest(each, now)
         elif self._advertisements.publisher(publisher.client) is not publisher:
-            self._forget(each)
+            self._forget(each, now)
         elif any(fnmatchcase(publisher.client, pattern) for pattern in self.options.excluded_clients):
             self._exclude(each, now)
         else:
@@ -327,28 +330,29 @@ class RelocationStatistics:
         sequence = publisher.sequence % (SEQUENCE_MODULUS - 1) + 1
         self._plan(each, self._sessions.begin(publisher.number, sequence, now))
 
-    def _close(self, each: PlacedPublisher) -> None:
+    def _close(self, each: PlacedPublisher, now: Instant) -> None:
         """Let the events of a publisher be ordinary ones again."""
-        each.is_open = False
+        if each.is_open:
+            each.is_open, each.lasted = False, now - each.began_at
         each.publisher.cached_until = SEQUENCE_MODULUS
         self._open.pop(each.publisher.number, None)
 
     def _rest(self, each: PlacedPublisher, now: Instant) -> None:
         each.resumes = each.publisher.sequence + self._sessions.unpaid_of(each.publisher.number)
         each.seen = (now, each.publisher.sequence)
-        self._plan(each, now + max(REST_MIN, REST_FACTOR * (now - each.began_at)))
+        self._plan(each, now + max(REST_MIN, REST_FACTOR * each.lasted))
 
     def _exclude(self, each: PlacedPublisher, now: Instant) -> None:
         """Look at a publisher again only to see whether it is still there."""
-        self._close(each)
+        self._close(each, now)
         self._sessions.forget(each.publisher.number)
         each.outcome, each.estimate = PlacementRefusal.EXCLUDED, None
         each.resumes = SEQUENCE_MODULUS
         self._plan(each, now + REST_FACTOR * REST_MIN)
 
-    def _forget(self, each: PlacedPublisher) -> None:
+    def _forget(self, each: PlacedPublisher, now: Instant) -> None:
         number = each.publisher.number
-        self._close(each)
+        self._close(each, now)
         del self._publishers[number]
         self._sessions.forget(number)
         self._recorder.forget(number)
@@ -386,7 +390,7 @@ class RelocationStatistics:
         loads: dict[str, float] = {broker: tree.load(broker) for broker in tree.brokers}
         here = int(loads.get(self._name, 0))
         events = self._sessions.end(end.publisher, len(loads) - 1, here)
-        lasted, each.sessions = now - each.began_at, each.sessions + 1
+        each.sessions += 1
         self._rest(each, now)
         refusal = self.limiter.refusal(end.publisher, end.is_partial or not here, tree.marked_share, now)
         if refusal is not None:
@@ -408,7 +412,7 @@ class RelocationStatistics:
             sum(record.deliveries for record in end.records),
             events,
             each.payload_bytes,
-            lasted,
+            each.lasted,
             self._uplinks(tree, self._name),
             self._uplinks(tree, choice.target),
             now,

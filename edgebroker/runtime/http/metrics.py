@@ -388,6 +388,28 @@ def _roaming(page: Exposition, overlay: FederationMember) -> None:
     page.sample("", roaming.moving)
 
 
+def _relocation(page: Exposition, peers: FederationRouter) -> None:
+    statistics = peers.relocation
+    figures = statistics.figures
+    page.gauge("edgebroker_relocation_publishers", "Publishers that are looked at.", figures["publishers"])
+    page.gauge("edgebroker_relocation_traced_publishers", "Of these, those that are traced now.", figures["traced"])
+    page.counter("edgebroker_relocation_untracked", "Publishers too many to look at.", statistics.untracked)
+    meaning = "Trace sessions of all gateways that are recorded here."
+    page.gauge("edgebroker_relocation_sessions", meaning, figures["recorded"])
+    page.family("edgebroker_relocation_sessions_ended", "counter", "Trace sessions of publishers here, by outcome.")
+    page.sample("_total", statistics.proposed, outcome="proposed")
+    page.sample("_total", statistics.abandoned, outcome="abandoned")
+    for refusal, times in statistics.limiter.refusals.items():
+        page.sample("_total", times, outcome=refusal.name.lower())
+    page.counter("edgebroker_relocation_events_refused", "Traced events not recorded.", figures["refused"])
+    meaning = "Recorded sessions that nobody asked for."
+    page.counter("edgebroker_relocation_sessions_forgotten", meaning, figures["forgotten"])
+    page.family("edgebroker_relocation_messages", "counter", "Messages about trace sessions to peers, by kind.")
+    for kind in ("request", "answer"):
+        page.sample("_total", statistics.sent[kind], kind=kind)
+    page.counter("edgebroker_relocation_message_bytes", "Their bytes.", statistics.sent["bytes"], "bytes")
+
+
 def _links(page: Exposition, view: GatewayView) -> None:
     if view.peer_manager is None:
         return
@@ -430,6 +452,7 @@ def _links(page: Exposition, view: GatewayView) -> None:
     _retained_and_wills(page, view.peer_manager.overlay.peers)
     _directory(page, view.peer_manager.overlay)
     _roaming(page, view.peer_manager.overlay)
+    _relocation(page, view.peer_manager.overlay.peers)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)

@@ -46,7 +46,7 @@ STATUS_CLIENTS: Final = 10
 UNREADABLE_TOPICS_SHOWN: Final = 20
 """Default number of clients in `/status`."""
 CLIENTS_DEFAULT: Final = 100
-"""Default number of rows in `/clients`, `/readers`, `/retained` and `/outbox`."""
+"""Default number of rows in `/clients`, `/readers`, `/retained`, `/outbox` and `/place`."""
 ROWS_AT_ONCE: Final = 100
 """Rows of clients made in one turn of the loop: about 1 ms."""
 TRACE_S_DEFAULT: Final = 60
@@ -83,6 +83,7 @@ class HttpPages:
             "/readers": (self._readers, frozenset({"topic", "payload", "qos", "limit"})),
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset({"all"})),
+            "/place": (self._place, frozenset({"all", "limit"})),
             "/outbox": (self._outbox, frozenset({"peer", "limit"})),
             "/bridges": (self._bridges, frozenset()),
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
@@ -224,6 +225,17 @@ class HttpPages:
         if read_choice(query, "all", "no", ["no", "yes"]) == "yes":
             return json_response(await federation_report(self._view.peer_manager))
         return json_response(link_report(self._view.peer_manager))
+
+    async def _place(self, query: Query) -> HttpResponse:
+        peer_manager = self._view.peer_manager
+        if peer_manager is None:
+            return text_response(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
+        from edgebroker.runtime.peers.placement import federation_placements
+
+        own = peer_manager.placement(read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX))
+        if read_choice(query, "all", "no", ["no", "yes"]) == "yes":
+            return json_response(await federation_placements(peer_manager, own))
+        return json_response({"gateways": [{"name": peer_manager.membership.name, **own}], "unreached": []})
 
     async def _outbox(self, query: Query) -> HttpResponse:
         from edgebroker.runtime.http.outbox import outbox_report

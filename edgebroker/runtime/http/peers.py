@@ -40,6 +40,7 @@ async def federation_report(peer_manager: PeerManager) -> dict[str, Any]:
     for name, report in reports.items():
         with suppress(ValueError):
             rows[name] = decode_report(report)
+            rows[name].pop("placement", None)  # that is for `/place`
     known = peer_manager.membership.topology.gateways
     return {
         **peer_manager.described(),

@@ -32,6 +32,7 @@ from edgebroker.runtime.peers.membership import (
     prepare_change,
     relocation_options,
 )
+from edgebroker.runtime.peers.placement import TOLD_MAX, placement_report
 from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, encode_report, link_summaries
 from edgebroker.runtime.private_files import replace_private
 from edgebroker.runtime.reload import PreparedChange
@@ -469,12 +470,18 @@ class PeerManager:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _answer_status(self, overlay: FederationMember, request: int) -> None:
-        overlay.answer_status(request, encode_report(self.summaries()["links"]), clock())
+        report = encode_report(self.summaries()["links"], {"placement": self.placement(TOLD_MAX)})
+        overlay.answer_status(request, report, clock())
         self._reactor.schedule_flush()
 
     def summaries(self) -> dict[str, Any]:
         """Returns what other gateways are told of the links, as JSON values."""
         return {"links": link_summaries(self.overlay.links, self.refused, self.trouble)}
+
+    def placement(self, limit: int) -> dict[str, Any]:
+        """Returns which publishers should be at other gateways, at most *limit*, and why others stay."""
+        frontend, topology = self._reactor.frontend, self.membership.topology
+        return placement_report(self.overlay.peers.relocation, topology, frontend, clock(), limit)
 
     async def query_all(self) -> dict[str, bytes]:
         """Asks all other gateways of the federation for their links. Returns name -> JSON of those that answer within

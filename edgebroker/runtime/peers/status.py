@@ -165,19 +165,23 @@ class StatusAnswers:
         return dict(self._replies)
 
 
-def encode_report(links: list[dict[str, Any]]) -> bytes:
+def encode_report(links: list[dict[str, Any]], more: Mapping[str, Any] | None = None) -> bytes:
     """Returns the report for other gateways as JSON, which is compressed if it is too large for a message otherwise.
 
-    If that does not suffice (more than 1,500 peers), links that are up are left out, and counted as `left_out`.
+    *more*: what else they are told, if there is room. If that does not suffice (more than 1,500 peers), links that are
+    up are left out, and counted as `left_out`.
     """
-    kept = links
+    kept, more = links, more or {}
     while True:
         left_out = len(links) - len(kept)
-        encoded = json.dumps({"links": kept, **({"left_out": left_out} if left_out else {})}).encode()
+        encoded = json.dumps({"links": kept, **({"left_out": left_out} if left_out else {}), **more}).encode()
         if len(encoded) > STATUS_REPORT_BYTES_MAX:
             encoded = zlib.compress(encoded, 6)
         if len(encoded) <= STATUS_REPORT_BYTES_MAX:
             return encoded
+        if more:
+            more = {}
+            continue
         kept = sorted(kept, key=lambda row: bool(row["up"]))[: len(kept) * 7 // 8]
 
 
