@@ -26,6 +26,7 @@ from edgebridge.session.footprint import HeldKind
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.instants import SECOND
 from edgebroker.log_schema import Cause
+from edgebroker.relocation.placement import PlacementRefusal
 from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.session_census import SessionCensus, take_census
 from edgebroker.runtime.loop.lag import LAG_BOUNDS_S
@@ -400,7 +401,8 @@ def _relocation(page: Exposition, peers: FederationRouter) -> None:
     page.sample("_total", statistics.proposed, outcome="proposed")
     page.sample("_total", statistics.abandoned, outcome="abandoned")
     for refusal, times in statistics.limiter.refusals.items():
-        page.sample("_total", times, outcome=refusal.name.lower())
+        if refusal is not PlacementRefusal.EXCLUDED:  # those are not traced
+            page.sample("_total", times, outcome=refusal.name.lower())
     page.counter("edgebroker_relocation_events_refused", "Traced events not recorded.", figures["refused"])
     meaning = "Recorded sessions that nobody asked for."
     page.counter("edgebroker_relocation_sessions_forgotten", meaning, figures["forgotten"])

@@ -1,0 +1,193 @@
+"""`edgebroker place plan`, the page behind it, what gateways tell each other for it, and its settings."""
+
+from __future__ import annotations
+
+import json
+import socket
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgebroker.cli import main
+from edgebroker.cli import place as place_module
+from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
+from edgebroker.relocation.placement import PlacementGoal, PlacementPriority
+from edgebroker.runtime.gateway import Gateway
+from edgebroker.runtime.http.metrics import metrics_page
+from edgebroker.runtime.http.pages import HttpPages
+from edgebroker.runtime.peers.membership import relocation_options
+from edgebroker.runtime.peers.placement import federation_placements
+from edgebroker.runtime.peers.status import decode_report, encode_report
+from edgebroker.runtime.settings import Settings, SettingsRefused
+
+from ..support.gateway_in_process import with_gateway
+from ..support.topologies import TWO_GATEWAYS
+
+PUMP = {
+    "client": "pump",
+    "to": "gw-there",
+    "delay_ms": {"here": 4.3, "there": 3.8},
+    "load": {"here": 2.0, "there": 1.0},
+    "gain_percent": {"delay": 11.6, "load": 50.0},
+    "uplinks": [{"from": "here", "to": "there", "bytes_per_minute": {"here": 16_384, "there": 0}}],
+    "way": "reconnect",
+    "version": "5",
+    "confidence": {"sessions": 3, "unusable": 1, "last": None, "events": 100, "deliveries": 100, "age_s": 62.0},
+}
+HERE: dict[str, Any] = {
+    "name": "gw-here",
+    "mode": "propose",
+    "priority": "delay",
+    "weight": 50,
+    "gain_min": 5,
+    "publishers": 14,
+    "proposed": 2,
+    "proposals": [PUMP],
+    "stays": {"best": 11, "unseen": 1, "gain": 0},
+    "untracked": 3,
+}
+OFF = HERE | {"name": "gw-off", "mode": "off", "proposals": []}
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], *arguments: str) -> tuple[int, str]:
+    monkeypatch.setattr(place_module, "get_json", lambda *_, **query: answer | {"query": query})
+    result = CliRunner().invoke(main, ["place", "plan", *arguments])
+    return result.exit_code, result.output
+
+
+def test_a_plan_says_who_should_go_where_why_and_why_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, told = planned(monkeypatch, {"gateways": [HERE], "unreached": []})
+    assert code == 0
+    heading, row, _, *lines = told.splitlines()
+    assert heading.split()[:3] == ["PUBLISHER", "AT", "BETTER"]
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
+        "pump",
+        "gw-here",
+        "gw-there",
+        "4.3 -> 3.8 ms",
+        "2.00 -> 1.00",
+        "16 KiB -> 0 B",
+        "reconnect",
+        "3 (1 unusable)",
+        "1 min 2 s",
+    ]
+    assert lines == [
+        "gw-here: 2 of 14 publishers should be elsewhere (delay first, weight 50, gain 5 %)",
+        "  1 of them are shown",
+        "  11 stay: its gateway is the best one",
+        "  1 stay: too little is known of it yet",
+        "  3 were not looked at: there are too many",
+    ]
+    told = planned(monkeypatch, {"gateways": [HERE], "unreached": []}, "--json", "--limit", "1")[1]
+    assert json.loads(told)["query"] == {"all": "no", "limit": 1}
+
+
+def test_the_exit_code_says_whether_somebody_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = [{"name": "gw-away", "reason": "it does not answer"}]
+    for gateways, unreached, code in (([HERE, OFF], [], 0), ([OFF], [], 1), ([HERE], away, 1)):
+        found, told = planned(monkeypatch, {"gateways": gateways, "unreached": unreached}, "--all")
+        assert found == code
+        assert ('gw-off: relocation.mode is "off"' in told) == (OFF in gateways)
+        assert ("gw-away is missing: it does not answer" in told) == bool(unreached)
+
+
+def test_a_gateway_that_does_not_answer_is_an_error() -> None:
+    result = CliRunner().invoke(main, ["place", "plan", "--http", "127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert "127.0.0.1:1" in result.output
+
+
+def test_a_gateway_alone_has_nowhere_to_place_publishers() -> None:
+    async def story(gateway: Gateway) -> HTTPStatus:
+        return (await HttpPages(gateway.view)("/place")).status
+
+    assert with_gateway(story) is HTTPStatus.NOT_FOUND
+
+
+def test_the_page_has_the_gateways_own_publishers_and_those_of_others_with_reasons_why_not(tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        ports = one.getsockname()[1], other.getsockname()[1]
+    (tmp_path / "two.toml").write_text(TWO_GATEWAYS.format(*ports))
+
+    async def story(gateway: Gateway) -> None:
+        page = await HttpPages(gateway.view)("/place?limit=5")
+        assert isinstance(page.body, bytes)
+        [found] = json.loads(page.body)["gateways"]
+        assert (found["name"], found["mode"], found["publishers"], found["proposals"]) == ("gw-there", "propose", 0, [])
+        manager = gateway.peer_manager
+        assert manager is not None
+        for told, reason in (
+            ({}, "it does not answer"),
+            (
+                {"gw-here": encode_report([])},
+                "it tells nothing of publishers: it is of another version, or has too many links",
+            ),
+            ({"gw-here": b"{"}, "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ):
+
+            async def query(told: dict[str, bytes] = told) -> dict[str, bytes]:
+                return told
+
+            manager.query_all = query  # type: ignore[method-assign]
+            answer = await federation_placements(manager, manager.placement(5))
+            [missing] = answer["unreached"]
+            assert missing["name"] == "gw-here"
+            assert missing["reason"].startswith(reason)
+
+        async def queried() -> dict[str, bytes]:
+            return {"gw-here": encode_report([], {"placement": HERE})}
+
+        manager.query_all = queried  # type: ignore[method-assign]
+        answer = await federation_placements(manager, manager.placement(5))
+        assert [(one["name"], one["publishers"]) for one in answer["gateways"]] == [("gw-there", 0), ("gw-here", 14)]
+        text = (await metrics_page(gateway.view)).decode()
+        assert 'edgebroker_relocation_sessions_ended_total{outcome="proposed"} 0' in text
+
+    with_gateway(story, topology=tmp_path / "two.toml", name="gw-there")
+
+
+def test_what_others_are_told_of_publishers_goes_first_if_there_is_no_room() -> None:
+    links = [{"peer": f"gw-{number}", "up": True, "reason": f"{number * 7919:x}" * 20} for number in range(60)]
+    report = encode_report(links, {"placement": HERE})
+    assert decode_report(report)["placement"] == HERE
+    noise = [f"{number * 2_654_435_761 % (1 << 61):x}" for number in range(20_000)]
+    report = encode_report(links, {"placement": noise})
+    assert len(report) <= STATUS_REPORT_BYTES_MAX
+    assert decode_report(report) == {"links": links}
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str) -> Settings:
+    return Settings.parse(f"[relocation]\n{text}\n", "gateway.toml", Path())
+
+
+def test_settings_become_a_goal_and_exclusions() -> None:
+    options = relocation_options(
+        parsed('priority = "load"\nweight = 80\ngain_min = 10\nexclude = ["client plc-*", "topic alarms/#"]').relocation
+    )
+    assert options.goal == PlacementGoal(PlacementPriority.LOAD, 80, 0.1)
+    assert options.excluded_clients == ("plc-*",)
+    assert [one.text for one in options.excluded_topics] == ["alarms/#"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('mode = "apply"', "this version moves nobody itself"),
+        ('mode = "on"', '"off", "propose"'),
+        ('exclude = ["plc-*"]', 'text like "client plc-*" or "topic alarms/#"'),
+        ('exclude = ["topic a#"]', "must be the whole last level"),
+        ("weight = 101", "0 to 100"),
+    ],
+)
+def test_other_settings_are_refused_with_what_to_write(text: str, reason: str) -> None:
+    with pytest.raises(SettingsRefused, match="relocation") as refused:
+        parsed(text)
+    assert reason in str(refused.value)
