@@ -119,31 +119,19 @@ def test_the_page_has_the_gateways_own_publishers_and_those_of_others_with_reaso
         assert isinstance(page.body, bytes)
         [found] = json.loads(page.body)["gateways"]
         assert (found["name"], found["mode"], found["publishers"], found["proposals"]) == ("gw-there", "propose", 0, [])
-        manager = gateway.peer_manager
-        assert manager is not None
+        assert gateway.peer_manager is not None
+        topology, own = gateway.peer_manager.membership.topology, gateway.peer_manager.placement(5)
+        nothing: dict[str, bytes] = {}
         for told, reason in (
-            ({}, "it does not answer"),
-            (
-                {"gw-here": encode_report([])},
-                "it tells nothing of publishers: it is of another version, or has too many links",
-            ),
-            ({"gw-here": b"{"}, "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+            (nothing, "it does not answer"),
+            ({"gw-here": encode_report([])}, "it tells nothing of publishers"),
+            ({"gw-here": b"{"}, "Expecting property name"),
         ):
-
-            async def query(told: dict[str, bytes] = told) -> dict[str, bytes]:
-                return told
-
-            manager.query_all = query  # type: ignore[method-assign]
-            answer = await federation_placements(manager, manager.placement(5))
-            [missing] = answer["unreached"]
+            [missing] = federation_placements(topology, "gw-there", own, told)["unreached"]
             assert missing["name"] == "gw-here"
             assert missing["reason"].startswith(reason)
-
-        async def queried() -> dict[str, bytes]:
-            return {"gw-here": encode_report([], {"placement": HERE})}
-
-        manager.query_all = queried  # type: ignore[method-assign]
-        answer = await federation_placements(manager, manager.placement(5))
+        told = {"gw-here": encode_report([], {"placement": HERE})}
+        answer = federation_placements(topology, "gw-there", own, told)
         assert [(one["name"], one["publishers"]) for one in answer["gateways"]] == [("gw-there", 0), ("gw-here", 14)]
         text = (await metrics_page(gateway.view)).decode()
         assert 'edgebroker_relocation_sessions_ended_total{outcome="proposed"} 0' in text

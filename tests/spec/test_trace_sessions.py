@@ -98,6 +98,16 @@ def test_events_that_are_not_of_the_session_are_refused() -> None:
     assert (len(recorder), recorder.refused) == (0, 2)
 
 
+def test_the_peers_of_an_event_that_waited_are_asked_too() -> None:
+    recorder = TraceRecorder("a", DelayMonitor("bc"))
+    traced(recorder, 1, 1, "b")
+    recorder.add_peers(EventHeader(PUBLISHER, 1, 0, 0, trace=1), ["c", "b"])
+    recorder.add_peers(EventHeader(PUBLISHER, 9, 0, 0, trace=9), ["c"])
+    assert len(recorder) == 1, "an unknown session is not begun"
+    asked = [each.peer for each in recorder.collect(PUBLISHER, 1, 1) if isinstance(each, SendRelocation)]
+    assert asked == ["b", "c"]
+
+
 def test_only_so_many_sessions_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "SESSIONS_MAX", 2)
     recorder = TraceRecorder("a", DelayMonitor("b"))

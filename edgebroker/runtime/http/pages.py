@@ -234,7 +234,8 @@ class HttpPages:
 
         own = peer_manager.placement(read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX))
         if read_choice(query, "all", "no", ["no", "yes"]) == "yes":
-            return json_response(await federation_placements(peer_manager, own))
+            told, membership = await peer_manager.query_all(), peer_manager.membership
+            return json_response(federation_placements(membership.topology, membership.name, own, told))
         return json_response({"gateways": [{"name": peer_manager.membership.name, **own}], "unreached": []})
 
     async def _outbox(self, query: Query) -> HttpResponse:

@@ -13,10 +13,10 @@ from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Instant
 from edgebroker.names import ClientId
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.relocation.placement import PlacementPriority, PlacementRefusal
+from edgebroker.runtime.peers.status import decode_report
 
 if TYPE_CHECKING:
     from edgebridge.frontend.frontend import Frontend
-    from edgebroker.runtime.peers.peers import PeerManager
 
 TOLD_MAX: Final = 50
 """Proposals that another gateway is told: 25 KiB. It is told how many there are."""
@@ -134,24 +134,20 @@ def _told_placement(report: dict[str, Any]) -> dict[str, Any]:
     return placement
 
 
-async def federation_placements(peer_manager: PeerManager, own: dict[str, Any]) -> dict[str, Any]:
-    """Returns the reports of all gateways, of each at most TOLD_MAX proposals, and who does not answer. *own*: that of
-    this gateway.
+def federation_placements(
+    topology: Topology, name: str, own: dict[str, Any], told: Mapping[str, bytes]
+) -> dict[str, Any]:
+    """Returns the reports of all gateways, and who does not answer. *own*: that of the gateway *name*. *told*: name ->
+    the answer of another one to a query for its state, with at most TOLD_MAX proposals.
     """
-    from edgebroker.runtime.peers.status import decode_report
-
-    reports = {peer_manager.membership.name: own}
-    unreached = []
-    told = await peer_manager.query_all()
-    for gateway in peer_manager.membership.topology.gateways:
-        if gateway.name in reports:
-            continue
-        why = "it does not answer"
-        if gateway.name in told:
+    reports, unreached = {name: own}, []
+    for other in (one.name for one in topology.gateways if one.name != name):
+        reason = "it does not answer"
+        if other in told:
             try:
-                reports[gateway.name] = _told_placement(decode_report(told[gateway.name]))
+                reports[other] = _told_placement(decode_report(told[other]))
                 continue
             except ValueError as error:
-                why = str(error)
-        unreached.append({"name": gateway.name, "reason": why})
-    return {"gateways": [{"name": name, **report} for name, report in reports.items()], "unreached": unreached}
+                reason = str(error)
+        unreached.append({"name": other, "reason": reason})
+    return {"gateways": [{"name": each, **report} for each, report in reports.items()], "unreached": unreached}
