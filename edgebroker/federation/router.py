@@ -238,10 +238,10 @@ class FederationRouter:
     def link_down(self, peer: str, now: Instant) -> list[Effect]:
         """Handle a lost link to *peer*. Its announced state stays valid until the lease ends."""
         self.link_status.set_up(peer, False)
-        self.relocation.link_down(peer)
         self.timers.set(("lease", peer), now + self._options.lease_s * SECOND)
         self.timers.set(("dead", peer), now + DEAD_AFTER)
         self.gossip.link_down(peer)
+        self.relocation.link_down(peer)
         if not self.gossip.link_state.is_reachable(peer):
             self.reorder_buffer.hasten(self.gossip.link_state.number_of(peer), now + BROKEN_WAIT_MAX)
         self.wills.link_down(peer, now)
