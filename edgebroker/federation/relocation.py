@@ -8,7 +8,7 @@ its last session lasted, at least a minute; a session must be paid for by the pu
 sessions together have at most EVENTS_PER_S events a second. Between sessions an event costs nothing.
 
 The owner calls `add` for each publisher, `session_of` for each event of one that is traced, `record` for each traced
-event that was delivered or passed on, `receive` for TIR and TIA, and `fire` when `next_due` has come.
+event that was delivered or passed on, `receive` for TIR and TIA, and `fire` when `due` has come.
 """
 
 from __future__ import annotations
@@ -134,6 +134,8 @@ class RelocationStatistics:
         self.published = (0, 0)
         """The identity of the last event that was traced, and the session that it belongs to."""
         self.published_in = 0
+        self.due: Instant | None = None
+        """When to call `fire`; None: there is nothing to do. An attribute, because it is asked for in every turn."""
         self.proposed = 0
         """Sessions after which a move was proposed."""
         self.abandoned = 0
@@ -177,6 +179,7 @@ class RelocationStatistics:
             self._recorder = TraceRecorder(self._name, self.monitor)
         for publisher in self._advertisements.publishers():
             self.add(publisher, now)
+        self._update_due()
 
     def link_up(self, peer: str, has_trace: bool) -> None:
         """Handle an open link to *peer*. *has_trace*: it answers TIRs."""
@@ -231,6 +234,8 @@ class RelocationStatistics:
         """
         if self.is_on:
             self._recorder.record(header, served, deliveries, was_marked, now)
+            if self.due is None:
+                self._update_due()
 
     def record_late(self, header: EventHeader, served: Iterable[str]) -> None:
         """Record the peers to which copies of this gateway's own event went after it had waited."""
@@ -240,15 +245,9 @@ class RelocationStatistics:
         self, peer: str, message: TraceInformationRequest | TraceInformationAnswer, now: Instant
     ) -> list[SendMessage]:
         """Handle a TIR or TIA of *peer*."""
-        return self._perform(self._recorder.receive(peer, message, now), now)
-
-    @property
-    def next_due(self) -> Instant | None:
-        """Return when to call `fire`; None: there is nothing to do."""
-        due = self._recorder.next_due
-        if self._dues and (due is None or self._dues[0][0] < due):
-            return self._dues[0][0]
-        return due
+        sends = self._perform(self._recorder.receive(peer, message, now), now)
+        self._update_due()
+        return sends
 
     def fire(self, now: Instant) -> list[SendMessage]:
         """Begin and end sessions, and answer for gateways that have not answered."""
@@ -263,6 +262,7 @@ class RelocationStatistics:
                 sends += self._look_at(each, now)
         while self._waiting and self._has_room(self._waiting[0]):
             self._begin(self._waiting.popleft(), now)
+        self._update_due()
         return sends
 
     # -- for operators -------------------------------------------------------------------------------------------------
@@ -288,8 +288,15 @@ class RelocationStatistics:
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _plan(self, each: PlacedPublisher, due: Instant) -> None:
-        each.due = due
+        """Look at a publisher at *due*, or up to a second later, with others."""
+        each.due = due = -(-due // SECOND) * SECOND
         heappush(self._dues, (due, each.publisher.number))
+        if self.due is None or due < self.due:
+            self.due = due
+
+    def _update_due(self) -> None:
+        dues = [due for due in (self._recorder.next_due, self._dues[0][0] if self._dues else None) if due is not None]
+        self.due = min(dues, default=None)
 
     def _look_at(self, each: PlacedPublisher, now: Instant) -> list[SendMessage]:
         """End the session of a publisher, or let it wait for its next one, or forget it because it is gone."""

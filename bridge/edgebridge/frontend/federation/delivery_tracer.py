@@ -40,7 +40,7 @@ class DeliveryTracer:
     @property
     def due(self) -> Instant | None:
         """When to call `fire`."""
-        return self._statistics.next_due
+        return self._statistics.due
 
     def clock(self, now: Instant) -> Instant:
         """Return the time now, in the turn that began at *now*."""
