@@ -14,6 +14,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from edgebroker.errors import HeaderInvalid
@@ -45,7 +46,7 @@ def address_of(gateway: int) -> str:
 
 
 class GatewayPublisher:
-    """Publishes the events of one gateway for other gateways: of QoS 1, so they wait in outboxes."""
+    """Publishes the events of one gateway for other gateways: of QoS 1 or 2, so they wait in outboxes."""
 
     def __init__(self, forwarder: Forwarder, reserve_number: Callable[[], int], first: int, cluster: int) -> None:
         """reserve_number: gives the number of a publisher, whose events have sequences behind *first*."""
@@ -69,8 +70,10 @@ class GatewayPublisher:
     def publish_in_order(
         self, gateway: int, cluster: int, payload: bytes, now_ms: int, now: Instant
     ) -> list[SendMessage]:
-        """Publish an event for the gateway with the number *gateway*, in *cluster*, alone: behind earlier ones."""
-        forward = self._event(address_of(gateway), payload, now_ms)
+        """Publish an event for the gateway with the number *gateway*, in *cluster*, alone: behind earlier ones. It leaves
+        when it is on disk, as events of QoS 2 do: after a crash it is not published anew.
+        """
+        forward = replace(self._event(address_of(gateway), payload, now_ms), qos=2)
         return self._forwarder.publish_to(forward, cluster, now)
 
     def publish_to(self, gateway: int, topic: str, payload: bytes, now_ms: int) -> list[SendMessage]:
