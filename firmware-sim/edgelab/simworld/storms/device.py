@@ -181,6 +181,11 @@ class StormParticipant(Participant):
         pace = self.device.pace if self.is_ready else RETRIES
         self._simulation.after(round(self.chance.expovariate(1 / pace)) + 1, self.act)
 
+    def walk(self, gateway: SimulatedGateway) -> None:
+        """Connect to *gateway* from now on."""
+        self.home = gateway
+        self.move(gateway)
+
     def resubscribe(self) -> None:
         """Make all its subscriptions, once it is connected."""
         for text in sorted(self.wanted):

@@ -112,6 +112,25 @@ class AbandonedLine(Fault):
 
 
 @dataclass(frozen=True, slots=True)
+class Walk(Fault):
+    """A device connects to another gateway, where it finds its session. Its old line may still seem to be open there.
+    *share* chooses the gateway.
+    """
+
+    KIND: ClassVar[str] = "walk"
+    PLACES: ClassVar[str] = "devices"
+    LONGEST: ClassVar[Duration] = 20 * MILLISECOND
+    share: float
+
+    @classmethod
+    def _more(cls, chance: Random) -> tuple[object, ...]:
+        return (chance.random(),)
+
+    def strike(self, world: StormWorld) -> None:
+        world.walk(self.where, self.share)
+
+
+@dataclass(frozen=True, slots=True)
 class RoadDelay(Fault):
     """All bytes take longer. `slowest`: the longest delay of a piece; the shortest is half of it."""
 

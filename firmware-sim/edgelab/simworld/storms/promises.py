@@ -36,6 +36,7 @@ LATE_KINDS: Final = frozenset({"stalled-line", "broken-line", "choked-line", "ab
 DISKS: Final = frozenset({"full-disk", "failing-sync"})
 HOLIDAY: Final = "holiday"
 """The disturbance of a device that is disconnected on purpose: it receives messages later, unless they expire."""
+WALK: Final = "walk"
 CLOCKS: Final = frozenset({"no-clock", "jumped-clock", "drifting-clock"})
 UNORDERED: Final = LATE_KINDS | {"delay", "limited-rate", "bandwidth-cliff"}
 """Faults that leave every link up, so order is kept (P4): what goes around a slow one waits for its predecessor."""
@@ -59,6 +60,10 @@ class PromiseChecker:
         self._disturbances = list(world.disturbances)
         for one in self._devices:
             self._disturbances += [Disturbance(HOLIDAY, one.name, begin, end + BOUND) for begin, end in one.holidays]
+        self._walkers = {one.where for one in self._disturbances if one.kind == WALK}
+        """Devices that were at several gateways: of messages on their way nobody knows how far they had to go."""
+        for name in self._walkers:
+            self._disturbances.append(Disturbance(WALK, name, 0, world.simulation.now))
         self._bound = BOUND + SLOW_BOUND * len(world.shape.slow_disks)
         if len(set(world.shape.uplinks)) > 1:  # what another site hands on waits for two batches of a second each
             self._bound += SECOND
@@ -219,9 +224,12 @@ class PromiseChecker:
             return  # a refusal may be lost on its way: then the client sends the message again, after later ones
         is_simple = all(len(site) == 1 for site in world.shape.sites)
         kept = ORDERED if is_simple else UNORDERED
-        has_one_way = len(world.roads) < 2 or all(disturbance.kind in kept for disturbance in world.disturbances)
+        kinds = {disturbance.kind for disturbance in world.disturbances} - {WALK}
+        has_one_way = len(world.roads) < 2 or kinds <= kept
 
         def concerns(reader: Participant, published: PublishedMessage) -> bool:
+            if reader.name in self._walkers or published.publisher in self._walkers:
+                return False
             if world.devices[reader.name].device.kind in CREW:
                 return False  # a copy that is handed over follows messages published later
             return has_one_way or world.devices[reader.name].home is world.devices[published.publisher].home

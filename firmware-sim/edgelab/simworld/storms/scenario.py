@@ -13,7 +13,7 @@ from typing import Final
 
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
-from edgelab.simworld.storms.device import SHARED, StormDevice
+from edgelab.simworld.storms.device import CREW, SHARED, StormDevice
 from edgelab.simworld.storms.faults import (
     AbandonedLine,
     BandwidthCliff,
@@ -43,6 +43,7 @@ from edgelab.simworld.storms.faults import (
     StalledLine,
     Strangers,
     TornRecord,
+    Walk,
 )
 from edgelab.simworld.storms.shape import FederationShape
 
@@ -80,6 +81,28 @@ def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list
     places = FaultPlaces((), (), tuple(one.name for one in crew))
     count = chance.randint(0, LINE_FAULTS_MAX)
     return crew, [chance.choice(LINE_FAULTS).draw(places, length, chance) for _ in range(count)]
+
+
+WALK_SHARE: Final = 0.08
+"""The share of storms in which devices walk from gateway to gateway."""
+WALKS_MAX: Final = 5
+
+
+def draw_walks(
+    seed: int, gateways: int, devices: Iterable[StormDevice], faults: Iterable[Fault], length: Duration
+) -> list[Fault]:
+    """Draw the walks of the storm of *seed*, possibly none. It has a random source of its own, as `draw_crew`.
+
+    Who walks keeps its session, and has neither a will nor retained messages: other promises are about those.
+    """
+    chance = Random(f"walks {seed}")
+    names = tuple(
+        one.name for one in devices if one.is_kept and one.kind not in CREW and not one.has_will and not one.retains
+    )
+    is_damaged = any(isinstance(fault, FlippedBit | NoClock | JumpedClock | DriftingClock) for fault in faults)
+    if gateways == 1 or not names or is_damaged or chance.random() >= WALK_SHARE:
+        return []
+    return [Walk.draw(FaultPlaces((), (), names), length, chance) for _ in range(chance.randint(1, WALKS_MAX))]
 
 
 DETOUR_THEME: Final = "detours"
@@ -225,7 +248,7 @@ COMMON_KINDS: Final[tuple[type[Fault], ...]] = (
     AbandonedLine,
 )
 """The kinds of fault that any storm may have."""
-KINDS: Final = (*COMMON_KINDS, SiteAway, Strangers, FalseAcknowledgement)
+KINDS: Final = (*COMMON_KINDS, SiteAway, Strangers, FalseAcknowledgement, Walk)
 """Every kind of fault."""
 LEASES: Final = "leases"
 """A theme with short leases: interests of a peer expire soon while its link is down; no link is down for so long."""
@@ -321,5 +344,6 @@ def _scenario(
     seed: int, theme: str, shape: FederationShape, devices: list[StormDevice], faults: list[Fault], length: Duration
 ) -> StormScenario:
     members, crew_faults = draw_crew(seed, shape.names, length)
-    all_faults = sorted([*faults, *crew_faults], key=lambda fault: fault.at)
+    walks = draw_walks(seed, len(shape.names), devices, faults, length)
+    all_faults = sorted([*faults, *crew_faults, *walks], key=lambda fault: fault.at)
     return StormScenario(seed, theme, shape, (*devices, *members), tuple(all_faults), length)

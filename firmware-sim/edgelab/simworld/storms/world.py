@@ -111,6 +111,8 @@ FOUND_OUT: Final[Duration] = 14 * SECOND
 """The longest time after its return, by heartbeats (docs/link-protocol.md)."""
 DEAD_AFTER_S: Final = 1
 """In every other storm, a gateway is dead so soon, so that others publish its clients' wills."""
+SESSION_WAIT_MS: Final = 3_600_000
+"""No gateway is dead for so long, so that each client that walks finds its session."""
 LATE_PACE: Final[Duration] = SECOND // 20
 
 
@@ -153,6 +155,7 @@ class StormWorld:
                 dead_gateway_wills_after_s=(
                     DEAD_AFTER_S if self.has_impatient_keepers else DEFAULT_OPTIONS.dead_gateway_wills_after_s
                 ),
+                session_wait_ms=SESSION_WAIT_MS,
                 outbox=OutboxOptions(messages_max=shape.outbox_messages),
             ),
         )
@@ -394,6 +397,13 @@ class StormWorld:
         if device.is_ready and device.wills:
             self.wills_due.append((name, device.wills[-1]))
         device.cut()
+
+    def walk(self, name: str, share: float) -> None:
+        """Let a device connect to another gateway: the one at *share*, from 0 to 1, of all others."""
+        device = self.devices[name]
+        if not self.is_over:
+            others = [one for one in self.gateways if one is not device.home]
+            device.walk(others[int(share * len(others))])
 
     def add_latecomers(self, gateways: Iterable[str], kind: str = "late") -> None:
         """Connect a new device at each of *gateways*, which subscribes to everything that is retained. *kind*: the
