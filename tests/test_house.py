@@ -49,7 +49,6 @@ SIZES: dict[str, str] = {
     "edgebroker/overlay/link/options.py": "options that settings and the simulation build without the link",
     "edgebroker/overlay/link/codec/errors.py": "every module of the codec raises it",
     "edgebroker/overlay/id_allocator.py": "one counter of identifiers for four kinds of messages",
-    "edgebroker/overlay/duplicate_filter.py": "a structure of the overlay that the federation uses",
     "bridge/edgebridge/session/credentials.py": "what listeners, access files and handlers exchange on authentication",
     "bridge/edgebridge/session/durability.py": "what settings, sessions and the journal exchange on durability",
     "bridge/edgebridge/wire/dialect.py": "the differences of the protocol versions, as one table",

@@ -181,6 +181,14 @@ class Forwarder:
             return civ, False
         return civ | 1 << cluster, not civ and self._mates[cluster] == send.peer
 
+    def clusters_around(self, send: SendMessage) -> int:
+        """Return the vector of the other clusters to which *send*, an event, is on a detour."""
+        message = send.message
+        if isinstance(message, Relay):
+            name = self._link_state.name_of(message.destination)
+            return 0 if name is None else 1 << self._link_state.cluster_of(message.destination) & ~self._own
+        return message.header.civ & ~self._own if isinstance(message, Forward) else 0
+
     @property
     def settle_due(self) -> Instant | None:
         """When to call `settle`; None if there were no detours."""

@@ -70,8 +70,9 @@ class GatewayPublisher:
     def publish_in_order(
         self, gateway: int, cluster: int, payload: bytes, now_ms: int, now: Instant
     ) -> list[SendMessage]:
-        """Publish an event for the gateway with the number *gateway*, in *cluster*, alone: behind earlier ones. It leaves
-        when it is on disk, as events of QoS 2 do: after a crash it is not published anew.
+        """Publish an event for the gateway with the number *gateway*, in *cluster*, alone: behind earlier ones.
+
+        As events of QoS 2 do, it leaves when it is on disk: so it is not published anew after a crash.
         """
         forward = replace(self._event(address_of(gateway), payload, now_ms), qos=2)
         return self._forwarder.publish_to(forward, cluster, now)

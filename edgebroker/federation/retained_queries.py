@@ -40,6 +40,7 @@ from edgebroker.overlay.messages import (
 from edgebroker.overlay.secondary_advertisements import SecondaryAdvertisements
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
+from edgebroker.topics import TopicFilter
 
 
 @dataclass(slots=True)
@@ -159,6 +160,12 @@ class RetainedQueries:
         if not isinstance(peer, str) or not self._gossip.is_up(peer):
             return []
         return [SendMessage(peer, reply, TrafficClass.LIVE)]
+
+    def know(self, topic_filter: TopicFilter, forward: Forward, now: Instant) -> None:
+        """Know a copy that this gateway has of another one's retained message: whoever asks for *topic_filter* here
+        needs not get it again.
+        """
+        self.cache.add(Interest(topic_filter, ()), forward, now)
 
     def receive_reply(self, reply: RetainedReply, now: Instant) -> list[Effect]:
         """Return a reply to the peer or local subscription that queried, unless that has a newer one."""

@@ -20,8 +20,8 @@ keep these rules:
   new subscription are looked up locally and queried elsewhere with `query_retained`: replies arrive as
   `DeliverRetained` and `DeliverUnmodified`, over some time, none twice, the newest last. The front end answers
   `LookUpRetained` with `answer_retained`, once for each message; if it has sums, with
-  `RetainedQueries.answer_unmodified` first, and then with what differs. Call `know_retained` before a query for what is
-  known here, so that it is not sent again. `keeps_retained` returns whether it has retained messages under a topic
+  `RetainedQueries.answer_unmodified` first, and then with what differs. Call `retained_queries.know` before a query for
+  what is known here: it is not sent again. `keeps_retained` returns whether it has retained messages under a topic
   filter: their advertisement then stays open, so that others know where to query. Those that it restored at the start
   are advertised with `advertise`.
 - **Wills.** `wills.keeper` is the gateway to which PendingWills are sent, after `link_up` and when they change. If a
@@ -365,15 +365,6 @@ class FederationRouter:
         forward = forward_of(publication, header, b"", publication.accepted_at)
         return self.forwarder.copies_of(forward, record, publication.accepted_at, is_known)
 
-    def clusters_around(self, send: SendMessage) -> int:
-        """Return the vector of the other clusters to which *send*, an event, is on a detour."""
-        own = 1 << self.gateway.cluster
-        message = send.message
-        if isinstance(message, Relay):
-            name = self.gossip.link_state.name_of(message.destination)
-            return 0 if name is None else (1 << self.gossip.link_state.cluster_of(message.destination)) & ~own
-        return message.header.civ & ~own if isinstance(message, Forward) else 0
-
     def query_retained(
         self, number: int, topic_filter: TopicFilter, predicates: Sequence[Predicate], now: Instant
     ) -> list[Effect]:
@@ -382,12 +373,6 @@ class FederationRouter:
             return []
         interests = [Interest(topic_filter, predicate) for predicate in predicates]
         return self.retained_queries.query(number, interests, now)
-
-    def know_retained(self, topic_filter: TopicFilter, forward: Forward, now: Instant) -> None:
-        """Know a copy that this gateway has of another one's retained message: whoever asks for *topic_filter* here
-        needs not get it again.
-        """
-        self.retained_queries.cache.add(Interest(topic_filter, ()), forward, now)
 
     def subscribe_to_site(self) -> None:
         """Let the gateway get what others in its cluster tell all of it. To be called before any link is up."""

@@ -47,12 +47,16 @@ class SessionClaim(NamedTuple):
     key: TransferKey
     is_clean: bool
     """The client wants a new session: the old one ends, and nothing is sent."""
+    user: str = ""
+    """Who the client proved to be; empty: nobody in particular."""
 
 
 class SessionDenial(NamedTuple):
-    """The sender has no session of the client."""
+    """The sender has no session of the client, or none for it."""
 
     key: TransferKey
+    is_refused: bool = False
+    """The session belongs to another user, so this one may not use the client identifier."""
 
 
 class PieceFlag(IntFlag):
@@ -103,10 +107,10 @@ TransferMessage: TypeAlias = SessionClaim | SessionDenial | SessionPiece | Piece
 def encode_transfer(message: TransferMessage) -> bytes:
     """Return *message* as the payload of an event."""
     match message:
-        case SessionClaim(key, is_clean):
-            return _head(_Kind.CLAIM, key) + _FLAG.pack(is_clean)
-        case SessionDenial(key):
-            return _head(_Kind.DENIAL, key)
+        case SessionClaim(key, is_clean, user):
+            return _head(_Kind.CLAIM, key) + _FLAG.pack(is_clean) + user.encode()
+        case SessionDenial(key, is_refused):
+            return _head(_Kind.DENIAL, key) + _FLAG.pack(is_refused)
         case SessionPiece(key, sequence, flags, items):
             parts = [_head(_Kind.PIECE, key), _PIECE.pack(sequence, flags, len(items))]
             for item in items:
@@ -126,9 +130,10 @@ def read_transfer(payload: bytes) -> TransferMessage | None:
         key = TransferKey(gateway, number, payload[_HEAD.size : at].decode())
         match _Kind(kind):
             case _Kind.CLAIM:
-                return SessionClaim(key, bool(_FLAG.unpack_from(payload, at)[0]))
+                is_clean, user = bool(_FLAG.unpack_from(payload, at)[0]), payload[at + _FLAG.size :].decode()
+                return SessionClaim(key, is_clean, user)
             case _Kind.DENIAL:
-                return SessionDenial(key)
+                return SessionDenial(key, bool(_FLAG.unpack_from(payload, at)[0]))
             case _Kind.PIECE:
                 return _read_piece(key, payload, at)
             case _Kind.RECEIPT:

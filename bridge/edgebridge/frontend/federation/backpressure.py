@@ -44,6 +44,7 @@ class PeerBackpressure:
         self._links = links
         self._peers = peers
         self._backpressure_table = peers.gossip.backpressure
+        self._waiting_room = links.waiting_room()
         self.outboxes = [(link.peer, link.outbox) for link in links]
         self.announced: dict[str, _AnnouncedBackpressure] = {}
         """By peer with a full outbox: what other gateways have been told of it."""
@@ -51,6 +52,13 @@ class PeerBackpressure:
     def may_refuse(self, size: int) -> bool:
         """Whether an event of *size* bytes by a local client may have to be refused."""
         return self._backpressure_table.is_active or self._links.lacks_room(size)
+
+    def can_wait(self, size: int) -> bool:
+        """Return whether an event of *size* bytes, which its publisher is told that we have, may wait for answers: all
+        that wait must find room in every outbox later.
+        """
+        pending, (messages, octets) = self._peers.region.pending, self._waiting_room
+        return pending.count < messages and pending.bytes + size <= octets
 
     def full_peer(self, publication: Publication) -> str:
         """The gateway that *publication*, by a local client, is for and for which too much waits; empty if there is
@@ -65,7 +73,7 @@ class PeerBackpressure:
         spent = {peer for peer in full if not self._links[peer].outbox.has_reserve(size)}
         if spent or self._backpressure_table.has_full_uplinks:
             for send in self._peers.next_copies(publication):
-                detoured = self._peers.clusters_around(send)
+                detoured = self._peers.forwarder.clusters_around(send)
                 peer = send.peer if send.peer in spent else self._backpressure_table.full_uplink(detoured)
                 if peer:
                     return peer

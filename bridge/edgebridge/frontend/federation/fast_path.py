@@ -13,7 +13,7 @@ from edgebridge.frontend.delivery import Delivery
 from edgebridge.frontend.fast_path.fan_out import FanOutCache
 from edgebridge.frontend.fast_path.qos0_batch import Qos0Batches
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
-from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 from edgebroker.federation.effects import SendMessage
 from edgebroker.federation.forwarding_cache import CachedRoute, ForwardingCache
 from edgebroker.instants import Instant
@@ -51,7 +51,7 @@ class FederationFastPath:
         self._send_all = pass_on
         self._accept = accept
         self._peer_copies = peer_copies
-        self.roaming: SessionRoaming | None = None
+        self.roaming: RoamingSessions | None = None
         """While sessions move, events of QoS 1 take the long way."""
         self.may_refuse = is_tight
         """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""

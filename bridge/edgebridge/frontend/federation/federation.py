@@ -36,7 +36,7 @@ from edgebridge.frontend.federation.link_setup import BootIdentity, create_links
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.persistence import IdReservation, NeighbourInterestStore, PeerInbox, ReorderStore
 from edgebridge.frontend.federation.retained import FederatedRetained
-from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 from edgebridge.frontend.federation.shared_groups import FederatedGroups
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -152,11 +152,10 @@ class FederationMember:
         self._delivery = delivery
         self._journal = session_journal
         self._dials: list[str] = []
-        self._now, self._planned = now, NEVER
+        self._now, self._planned, self._is_dialling = now, NEVER, False
         self._timer_due: Instant | None = None
         self._timer_changes = -1  # of the routing's timers, when their next deadline was asked for
         self._id_reservation = own = IdReservation(session_journal, stored, now)
-        self._is_dialling = False
         self.retained = federated_retained
         self.peers = FederationRouter(
             topology,
@@ -174,7 +173,6 @@ class FederationMember:
         self.peer_copies = PeerCopyLedger(node.ledger) if peer_copies is None else peer_copies
         self.pager = LinkPager(self.links, session_journal.storage, self.peer_copies)
         self.pager.grow_outboxes()
-        self._waiting_room = self.links.waiting_room()
         self.backpressure = PeerBackpressure(self.links, self.peers)
         self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
         """Which links are stalled, and how congested they are."""
@@ -187,7 +185,7 @@ class FederationMember:
         self.reorder_store = ReorderStore(session_journal, stored.held)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
         federated_retained.attach(self.peers, self, stored)
-        self.roaming: SessionRoaming | None = None
+        self.roaming: RoamingSessions | None = None
         """The sessions that move between gateways; None: none do."""
         self.groups = FederatedGroups(self, node, delivery, session_journal, stored.groups.values())
         self.wills = federated_wills
@@ -352,8 +350,7 @@ class FederationMember:
 
     def fire(self, now: Instant) -> None:
         """The deadline OVERLAY has come."""
-        self._now = now
-        self._planned = NEVER
+        self._now, self._planned = now, NEVER
         if (self.peers.timers.next_due() or NEVER) <= now:  # no route depends on the time of a link or a session
             self._invalidate_routes()
         for link in self.links:
@@ -458,7 +455,7 @@ class FederationMember:
             return route.accept(publication, ledger, now)
         old = self.retained.stamp(publication.topic) if publication.retain else None
         before = self.peers.interests.tree.pattern_work
-        may_wait = not publication.qos or self._can_wait(publication.held_bytes())
+        may_wait = not publication.qos or self.backpressure.can_wait(publication.held_bytes())
         effects = self.peers.publish(publication, now, encode_other_properties(publication), may_wait, old)
         self._node.routes.work += self.peers.interests.tree.pattern_work - before
         for effect in effects:
@@ -479,13 +476,6 @@ class FederationMember:
         for peer in peers:
             self.peer_copies.open_copy(peer, event, publication, now)
         return self.groups.send_copies(publication, copies, event, now)
-
-    def _can_wait(self, size: int) -> bool:
-        """Return whether an event of *size* bytes, which its publisher is told that we have, may wait for answers: all
-        that wait must find room in every outbox later.
-        """
-        pending, (messages, octets) = self.peers.region.pending, self._waiting_room
-        return pending.count < messages and pending.bytes + size <= octets
 
     # -- operators ------------------------------------------------------------------------------------------------
 
@@ -647,10 +637,9 @@ class FederationMember:
                     self.retained.reply_received(number, to_publication(forward, now), forward.header, now)
                 case PublishWills():
                     self.perform(self.wills.publish(effect, now), now)
-                case SessionElsewhere():
-                    if self.roaming is not None:
-                        clients = self.directory.clients_of(effect.client_fingerprint)
-                        self.roaming.found_elsewhere(clients, effect.gateway, effect.stamp_ms, now)
+                case SessionElsewhere() if self.roaming is not None:
+                    clients = self.directory.clients_of(effect.client_fingerprint)
+                    self.roaming.found_elsewhere(clients, effect.gateway, effect.stamp_ms, now)
                 case DeliverUnmodified(number, forwards):
                     self.retained.unmodified_received(number, forwards, now)
         shared.append()

@@ -6,7 +6,7 @@ No client can publish to these topics, and none gets an event of them.
 from __future__ import annotations
 
 from edgebridge.frontend.federation.retained import FederatedRetained
-from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 from edgebridge.frontend.federation.shared_groups import FederatedGroups
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -53,7 +53,7 @@ class GatewayEvents:
         self._directory = directory
         self._groups = groups
         self._address = address_of(peers.gateway.number)
-        self.roaming: SessionRoaming | None = None
+        self.roaming: RoamingSessions | None = None
         """The sessions that move between gateways; None: none do."""
 
     def receive(self, forward: Forward, now: Instant) -> list[Effect]:

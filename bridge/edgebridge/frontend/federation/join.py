@@ -9,7 +9,7 @@ from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.link_setup import BootIdentity
 from edgebridge.frontend.federation.peer_copies import PeerCopyLedger
 from edgebridge.frontend.federation.retained import FederatedRetained
-from edgebridge.frontend.federation.roaming import SessionRoaming
+from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 from edgebridge.frontend.federation.wills import FederatedWills
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.journal.session_journal import SessionJournal
@@ -91,11 +91,11 @@ def join(
     return overlay
 
 
-def _roaming(before: FederationMember | None, frontend: Frontend) -> SessionRoaming:
+def _roaming(before: FederationMember | None, frontend: Frontend) -> RoamingSessions:
     """Return what knows the sessions that move; it outlives a topology."""
     if before is not None and before.roaming is not None:
         return before.roaming
-    return SessionRoaming(
+    return RoamingSessions(
         frontend.node,
         frontend.connect_handler,
         frontend.subscribe_handler,

@@ -350,7 +350,7 @@ class FederatedRetained:
                 self._reply(question, kept, header, now)
             elif not self._is_own(kept.topic):
                 assert self._peers is not None
-                self._peers.know_retained(question.topic_filter, forward_retained(kept, header, now), now)
+                self._peers.retained_queries.know(question.topic_filter, forward_retained(kept, header, now), now)
         self._queries.rotate(-1)
 
     def _goes_on(self, question: _PeerQuery | _CopySurvey, now: Instant) -> bool:

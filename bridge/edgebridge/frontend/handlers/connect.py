@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from edgebridge.frontend.client_moves import ClientMoves, move_text
 from edgebridge.frontend.connection import Connection
@@ -52,6 +52,9 @@ from edgebroker.names import ClientId
 from edgebroker.node.events import ClientRemoval
 from edgebroker.node.node import Node
 from edgebroker.topics import check_levels, parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 
 
 class Ban(NamedTuple):
@@ -214,23 +217,6 @@ class WillListener(Protocol):
         """The will of *client* is another one, or is none any more, or its client has left."""
 
 
-class SessionRoaming(Protocol):
-    """Sessions that come from other gateways, and go to others (`federation.roaming`)."""
-
-    def locate(
-        self,
-        connection: Connection,
-        connect: Connect,
-        verdict: AuthenticationResult,
-        proof: Properties | None,
-        now: Instant,
-    ) -> bool:
-        """Claim the session of a client from another gateway; return whether its CONNECT has to wait."""
-
-    def session_ended(self, session: Session, now: Instant) -> None:
-        """Handle the end of a session."""
-
-
 class ConnectHandler:
     """Who is here, and whose session waits."""
 
@@ -263,7 +249,7 @@ class ConnectHandler:
         self._new_client_id = new_client_id
         self.will_listener: WillListener | None = None
         """A federation, in which another gateway knows the wills too."""
-        self.roaming: SessionRoaming | None = None
+        self.roaming: RoamingSessions | None = None
         """A federation, in which sessions move between gateways."""
         self.redirect: Redirect | None = None
         """Where everybody is sent who comes."""
@@ -523,6 +509,15 @@ class ConnectHandler:
         self._journal.disconnected(session, now)
         self._node.timers.set(("session", client_id), now + expiry_s * SECOND)
         return session
+
+    def may_have(self, session: Session, user: str) -> bool:
+        """Return whether *user*, at another gateway, may use the client identifier of *session*."""
+        rule = self._authenticator.access.client_ids
+        return not rule.refusal(user, session.client_id, session.user, session.connection is not None)
+
+    def refuse_identifier(self, connection: Connection, client: str) -> None:
+        """Refuse a client whose identifier belongs to another user at another gateway."""
+        self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, CLIENT_ID_REFUSED, client=client)
 
     def rename_departing(self, session: Session, name: ClientId) -> None:
         """Give *session*, whose client is not connected, another name: its client has it at another gateway."""

@@ -46,7 +46,7 @@ from edgebroker.storage.journal.page_files import PAGE_MISSING
 
 if TYPE_CHECKING:
     from edgebridge.frontend.federation.federation import FederationMember
-    from edgebridge.frontend.federation.roaming import SessionRoaming
+    from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 
 RestoreCopy: TypeAlias = Callable[[Publication, int], None]
 SNAPSHOT: Final = ("restate",)
@@ -185,7 +185,7 @@ class StateRecovery:
             self._roaming.restore(session, kept.roaming, held, now)
 
     @property
-    def _roaming(self) -> SessionRoaming | None:
+    def _roaming(self) -> RoamingSessions | None:
         return None if self.federation is None else self.federation.roaming
 
     def _held_entries(self, session: Session) -> Iterable[QueueEntry]:

@@ -40,7 +40,7 @@ from edgebridge.session.journal.transfer_records import (
     COPY_EVENT,
     KNOWN_EVENTS,
     TRANSFER,
-    StoredRoaming,
+    StoredRoamingState,
     TransferFlag,
     departing_name,
 )
@@ -163,7 +163,7 @@ class StoredSession:
     """Topics that the remote of this bridge may still retain."""
     pages: dict[int, QueuePage] = field(default_factory=dict)
     """Page number -> the page; its instants are those of the stored clock."""
-    roaming: StoredRoaming | None = None
+    roaming: StoredRoamingState | None = None
     """None: it does not move."""
 
 
@@ -457,12 +457,12 @@ class JournalState:
 
     # -- moves between gateways ---------------------------------------------------------------------------------
 
-    def _roaming(self, record: bytes) -> StoredRoaming | None:
+    def _roaming(self, record: bytes) -> StoredRoamingState | None:
         session = self.sessions.get(ONE.unpack_from(record)[1])
         if session is None:
             return None
         if session.roaming is None:
-            session.roaming = StoredRoaming()
+            session.roaming = StoredRoamingState()
         return session.roaming
 
     def _transfer(self, record: bytes) -> None:

@@ -62,7 +62,7 @@ class StoredTransfer:
 
 
 @dataclass(slots=True)
-class StoredRoaming:
+class StoredRoamingState:
     """What the journal knows of a session that moves."""
 
     transfers: dict[tuple[int, int, int], StoredTransfer] = field(default_factory=dict)

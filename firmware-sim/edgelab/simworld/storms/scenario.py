@@ -13,7 +13,7 @@ from typing import Final
 
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
-from edgelab.simworld.storms.device import CREW, SHARED, StormDevice
+from edgelab.simworld.storms.device import SHARED, StormDevice
 from edgelab.simworld.storms.faults import (
     AbandonedLine,
     BandwidthCliff,
@@ -83,7 +83,7 @@ def draw_crew(seed: int, homes: tuple[str, ...], length: Duration) -> tuple[list
     return crew, [chance.choice(LINE_FAULTS).draw(places, length, chance) for _ in range(count)]
 
 
-WALK_SHARE: Final = 0.08
+WALK_SHARE: Final = 0.15
 """The share of storms in which devices walk from gateway to gateway."""
 WALKS_MAX: Final = 5
 
@@ -93,12 +93,11 @@ def draw_walks(
 ) -> list[Fault]:
     """Draw the walks of the storm of *seed*, possibly none. It has a random source of its own, as `draw_crew`.
 
-    Who walks keeps its session, and has neither a will nor retained messages: other promises are about those.
+    Who walks has a session that is known everywhere when the storm begins, and has neither a will nor retained
+    messages: other promises are about those.
     """
     chance = Random(f"walks {seed}")
-    names = tuple(
-        one.name for one in devices if one.is_kept and one.kind not in CREW and not one.has_will and not one.retains
-    )
+    names = tuple(one.name for one in devices if one.kind == "steady" and not one.has_will and not one.retains)
     is_damaged = any(isinstance(fault, FlippedBit | NoClock | JumpedClock | DriftingClock) for fault in faults)
     if gateways == 1 or not names or is_damaged or chance.random() >= WALK_SHARE:
         return []

@@ -1,0 +1,265 @@
+"""The sessions that a gateway claims from others when their clients connect to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeAlias
+
+from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.federation.roaming.transfer import NUMBERS_MAX, RoamingTable, is_unused
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
+from edgebridge.session.credentials import AuthenticationResult
+from edgebridge.session.lifecycle import ConnectionState
+from edgebridge.session.session import Session
+from edgebridge.wire.packets import Connect
+from edgebridge.wire.properties import Properties
+from edgebridge.wire.reasons import ReasonCode
+from edgebroker.dataclasses import dataclass
+from edgebroker.federation.session_transfer import SessionClaim, SessionDenial, TransferKey
+from edgebroker.instants import MILLISECOND, SECOND, Duration, Instant
+from edgebroker.names import ClientId
+
+CONNECT_GRACE: Final[Duration] = 5 * SECOND
+"""A connection whose CONNECT waits is kept for so long after the time in which other gateways have to answer."""
+
+ResumeConnect: TypeAlias = Callable[[Connection, Connect, AuthenticationResult, Properties | None, Instant], None]
+
+
+class SessionLocator(Protocol):
+    """Knows at which other gateways clients have sessions (`federation.session_directory`)."""
+
+    def holders(self, client_id: str) -> tuple[int, ...]:
+        """Return the numbers of the gateways that may have a session of the client."""
+
+    def is_known(self, gateway: int) -> bool:
+        """Return whether it is known which sessions *gateway* has."""
+
+
+@dataclass(slots=True)
+class PendingConnect:
+    """A CONNECT that waits for the session of its client."""
+
+    connection: Connection
+    connect: Connect
+    verdict: AuthenticationResult
+    proof: Properties | None
+    due: Instant
+
+
+@dataclass(slots=True)
+class PendingClaim:
+    """A session that is being claimed."""
+
+    number: int
+    awaited: set[int]
+    """The gateways that have not answered."""
+    pending: PendingConnect | None = None
+    is_answered: bool = False
+
+
+class SessionClaims:
+    """The sessions that this gateway claims from others, and the CONNECTs that wait for them."""
+
+    def __init__(self, table: RoamingTable) -> None:
+        self._table = table
+        self._node = table.node
+        self._keeper = table.keeper
+        self._journal = table.journal
+        self._locator: SessionLocator | None = None
+        self._resume_connect: ResumeConnect | None = None
+        self._wait: Duration = 0
+        self._claims: dict[str, PendingClaim] = {}
+        self._numbers: dict[str, int] = {}
+        """Client -> the number of the claim by which its session came, or that it would have had when it began here."""
+        self._unanswered: set[str] = set()
+        """Clients whose sessions began because no gateway had answered in time."""
+        self._last_number = 0
+        self.claimed = 0
+        """Sessions that were claimed from other gateways."""
+        self.timed_out = 0
+        """CONNECTs that were answered with a new session because no gateway had answered in time."""
+
+    def attach(self, locator: SessionLocator | None, wait: Duration, resume_connect: ResumeConnect) -> None:
+        """Ask *locator* where sessions are. *wait*: how long a CONNECT waits for other gateways. *resume_connect*: lets
+        a client in that waited.
+        """
+        self._locator, self._wait, self._resume_connect = locator, wait, resume_connect
+
+    def locate(
+        self,
+        connection: Connection,
+        connect: Connect,
+        verdict: AuthenticationResult,
+        proof: Properties | None,
+        now: Instant,
+    ) -> bool:
+        """Claim the session of a client that connects here, if another gateway may have one. Returns whether the
+        CONNECT has to wait for it.
+        """
+        client = connect.client_id
+        if self._locator is None or self._journal.storage is None or client.startswith(BRIDGE_CLIENT_PREFIX):
+            return False
+        claim, session = self._claims.get(client), self._keeper.sessions.get(ClientId(client))
+        if session is not None and self.is_dispensable(session):  # its client may not have heard of it
+            self.end_unused(session, now)
+            session = None
+        if claim is None and session is not None:
+            return False
+        if claim is None or not (session is not None or claim.is_answered):  # a later claim, wherever an earlier one is
+            previous, claim = claim, self._claim(connect, verdict.user, now)
+            if previous is not None:
+                self._refuse_pending(previous)
+            if claim is None:
+                return False
+        self._refuse_pending(claim)
+        pending = claim.pending = PendingConnect(connection, connect, verdict, proof, now + self._wait)
+        connection.state = ConnectionState.AUTHENTICATING
+        connection.is_held = True
+        self._node.timers.set(("connect", connection.number), pending.due + CONNECT_GRACE)
+        self._table.plan(pending.due)
+        return True
+
+    def _claim(self, connect: Connect, user: str, now: Instant) -> PendingClaim | None:
+        """Claim the session of a client from the gateways that may have one; None: nobody is waited for."""
+        client = connect.client_id
+        holders = self._holders(client)
+        number = self._next_number(now)
+        self._set_number(client, number)
+        if not holders:
+            return None
+        key = TransferKey(self._table.own, number, client)
+        for holder in holders:
+            self._table.send(holder, SessionClaim(key, connect.clean_start, user), now)
+        self.claimed += 1
+        if connect.clean_start:
+            return None
+        claim = self._claims[client] = PendingClaim(number, holders)
+        return claim
+
+    def _next_number(self, now: Instant) -> int:
+        """Return a number for a claim: milliseconds since 1970, or more if a later one is known."""
+        self._last_number = max(self._last_number + 1, (now + self._journal.clock_offset) // MILLISECOND)
+        return self._last_number
+
+    def number_of(self, client: str) -> int:
+        """Return the number of the claim by which the session of *client* came, or the one that it would have had; 0 if
+        that is not known any more.
+        """
+        return self._numbers.get(client, 0)
+
+    def _set_number(self, client: str, number: int) -> None:
+        if client not in self._numbers and len(self._numbers) >= NUMBERS_MAX:
+            del self._numbers[next(iter(self._numbers))]
+        self._numbers[client] = number
+
+    def forget_number(self, client: str) -> None:
+        """Know no longer by which claim the session of *client* came."""
+        self._numbers.pop(client, None)
+
+    def note_arrival(self, client: str, number: int) -> None:
+        """Know that the session of *client* came by the claim *number*, unless it has come by a later one."""
+        self._set_number(client, max(self._numbers.get(client, 0), number))
+
+    def number_seen(self, number: int) -> None:
+        """Let the next claim be later than *number*, of another gateway: clocks differ."""
+        self._last_number = max(self._last_number, number)
+
+    def _holders(self, client: str) -> set[int]:
+        assert self._locator is not None
+        holders = set(self._locator.holders(client))
+        holders |= {each for each in self._table.member.other_gateways() if not self._locator.is_known(each)}
+        holders.add(self._table.whereabouts(client)[1])  # that gateway's own announcement may be on its way
+        self._table.gone.pop(client, None)
+        return holders - {self._table.own}
+
+    def client_gone(self, key: TransferKey) -> None:
+        """Know that the client of a claim is at another gateway, and no longer waits here."""
+        self._table.note_gone(key)
+        claim = self._claims.get(key.client)
+        if claim is not None and claim.number < key.number:
+            del self._claims[key.client]
+            self._refuse_pending(claim)
+
+    def _refuse_pending(self, claim: PendingClaim) -> None:
+        """Refuse the CONNECT that waits for *claim*: its client has connected again."""
+        pending, claim.pending = claim.pending, None
+        if pending is not None and not pending.connection.closing:
+            why = "the client connected again elsewhere"
+            client = pending.connect.client_id
+            self._keeper.refuse(pending.connection, ReasonCode.SERVER_BUSY, why, client=client)
+
+    def is_dispensable(self, session: Session) -> bool:
+        """Return whether *session* began because no gateway had answered in time, and has not been used yet."""
+        return session.client_id in self._unanswered and is_unused(session)
+
+    def end_unused(self, session: Session, now: Instant) -> None:
+        """End *session*, and the connection that it may have."""
+        if session.connection is not None:
+            self._keeper.take_over(session, now)
+        if ClientId(session.client_id) in self._keeper.sessions:
+            self._keeper.end_session(session, now)
+
+    def found_elsewhere(self, clients: Iterable[str], gateway: int, stamp_ms: int, now: Instant) -> None:
+        """Handle that *gateway* may have a session of *clients*, who have one here: the news of one of them were late.
+        The gateway at which the client connected last claims the other one. *stamp_ms*: when it connected there.
+        """
+        for client in clients:
+            session = self._keeper.sessions.get(ClientId(client))
+            if session is None:
+                continue
+            seen_ms = (session.disconnected_at + self._journal.clock_offset) // MILLISECOND
+            number = self.number_of(client) or seen_ms
+            if number > stamp_ms:
+                key = TransferKey(self._table.own, number, client)
+                self._table.send(gateway, SessionClaim(key, False, session.user), now)
+                self.claimed += 1
+        self.number_seen(stamp_ms)
+
+    def denied(self, denial: SessionDenial, gateway: int, now: Instant) -> None:
+        """Handle that *gateway* has no session for a claim, or refuses it."""
+        key = denial.key
+        claim = self._claims.get(key.client)
+        if claim is not None and denial.is_refused:
+            pending, claim.pending = claim.pending, None
+            del self._claims[key.client]
+            if pending is not None and not pending.connection.closing:
+                self._keeper.refuse_identifier(pending.connection, key.client)
+        elif claim is not None and key.gateway == self._table.own:
+            claim.awaited.discard(gateway)
+            if not claim.awaited:
+                claim.is_answered = True
+                self._table.plan(now + 1)
+
+    def is_claimed(self, client: str) -> bool:
+        """Return whether the session of *client* is being claimed."""
+        return client in self._claims
+
+    def answered(self, client: str) -> None:
+        """The session of *client* can be used: its CONNECT, if one waits, waits no longer."""
+        claim = self._claims.get(client)
+        if claim is not None:
+            claim.is_answered = True
+
+    def dues(self) -> list[Instant]:
+        """Return when the CONNECTs that wait have waited for long enough."""
+        return [claim.pending.due for claim in self._claims.values() if claim.pending is not None]
+
+    def resume_connects(self, now: Instant) -> None:
+        """Let in the clients whose sessions are here, or have been waited for long enough."""
+        assert self._resume_connect is not None
+        for client, claim in [*self._claims.items()]:
+            pending = claim.pending
+            if pending is None or not (claim.is_answered or pending.due <= now):
+                continue
+            del self._claims[client]
+            connection = pending.connection
+            if connection.state is ConnectionState.AUTHENTICATING and not connection.closing:
+                if not claim.is_answered:
+                    self.timed_out += 1
+                    self._unanswered.add(client)
+                self._resume_connect(connection, pending.connect, pending.verdict, pending.proof, now)
+
+    def session_ended(self, client: str) -> None:
+        """The session of *client* is no more."""
+        self.forget_number(client)
+        self._unanswered.discard(client)
