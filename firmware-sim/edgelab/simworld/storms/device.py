@@ -151,6 +151,8 @@ class StormParticipant(Participant):
         self.chance = Random(f"{seed} {device.name}")
         self.is_resting = False
         """It only stays connected, without actions of its own."""
+        self.has_walked = False
+        """Whether it has been at several gateways."""
         self.wanted = set(device.asks)
         """The subscriptions that it makes in each session."""
         self.unsure_since: Instant | None = None
@@ -183,7 +185,7 @@ class StormParticipant(Participant):
 
     def walk(self, gateway: SimulatedGateway) -> None:
         """Connect to *gateway* from now on."""
-        self.home = gateway
+        self.home, self.has_walked = gateway, True
         self.move(gateway)
 
     def resubscribe(self) -> None:

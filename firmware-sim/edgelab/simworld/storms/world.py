@@ -83,7 +83,9 @@ class StormObserver:
         if device is None or device.client.line is not line:
             return
         payload = device.pending_payload(packet_id)
-        if payload is not None and mark_of(payload) not in self.stored[gateway]:
+        # Who walks may have its acknowledgement from another gateway than the one that took the message.
+        stored = self.stored.values() if device.has_walked else (self.stored[gateway],)
+        if payload is not None and not any(mark_of(payload) in seen for seen in stored):
             self.early_acks.append((gateway, payload, device.home.simulation.now))
 
 
