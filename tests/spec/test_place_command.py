@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from edgebroker.runtime.peers.membership import relocation_options
 from edgebroker.runtime.peers.placement import federation_placements
 from edgebroker.runtime.peers.status import decode_report, encode_report
 from edgebroker.runtime.settings import Settings, SettingsRefused
+from edgebroker.runtime.settings.schema import Activation
 
 from ..support.gateway_in_process import with_gateway
 from ..support.topologies import TWO_GATEWAYS
@@ -135,6 +137,18 @@ def test_the_page_has_the_gateways_own_publishers_and_those_of_others_with_reaso
         assert [(one["name"], one["publishers"]) for one in answer["gateways"]] == [("gw-there", 0), ("gw-here", 14)]
         text = (await metrics_page(gateway.view)).decode()
         assert 'edgebroker_relocation_sessions_ended_total{outcome="proposed"} 0' in text
+
+        assert gateway.reloader is not None
+        relocation = parsed('mode = "off"\nweight = 90').relocation
+        outcome = await gateway.reloader.apply(replace(gateway.reloader.settings, relocation=relocation))
+        assert [str(change) for change in outcome.changes] == [
+            "relocation.mode: propose -> off",
+            "relocation.weight: 50 -> 90",
+        ]
+        assert {change.applied for change in outcome.changes} == {Activation.LIVE}
+        after = gateway.peer_manager.placement(5)
+        assert (after["mode"], after["weight"]) == ("off", 90)
+        assert gateway.peer_manager.membership.options.relocation.goal.weight == 90
 
     with_gateway(story, topology=tmp_path / "two.toml", name="gw-there")
 
