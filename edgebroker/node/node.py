@@ -211,7 +211,7 @@ class Node:
         self.groups.join_remote(name, subscription)
         subscriptions.remote += 1
         self.routes.has_remote_members = True
-        self.routes.follow()
+        self.routes.forget()  # also where the tree is as before: fan-outs of these topics take another path now
         return subscription
 
     def remove_gateway(self, subscription: Subscription) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from edgebroker.overlay.messages import Forward, GroupCount, GroupMembers
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.runtime.http.clients import DeliveryForecast, forecast_delivery
 from edgebroker.storage.deliverylog.reader import read_segment
 from edgelab.simworld.conditions import FAIR
 from edgelab.simworld.gateways import SimulatedGateways
@@ -145,6 +147,21 @@ def test_content_filters_belong_to_the_group() -> None:
         assert publisher.publish("jobs/a", payload, 1)
     sites.wait()
     assert [one.payload for one in hot.received] == [b'{"t":7}']
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_member_elsewhere_of_a_filter_that_was_here_before_gets_its_share(qos: int) -> None:
+    """The fan-out of the topic was cached when all members were here."""
+    sites, group = Sites(), "$share/workers/$filter/n%3E5/jobs/#"
+    near, publisher = sites.worker("a.0", group=group), sites.client("a.0")
+    for _ in range(3):
+        assert publisher.publish("jobs/a", b'{"n":7}', qos)
+        sites.wait(SECOND)
+    far = sites.worker("b.1", group=group)
+    for _ in range(6):
+        assert publisher.publish("jobs/a", b'{"n":7}', qos)
+        sites.wait(SECOND)
+    assert (len(near.received), len(far.received)) == (6, 3)
 
 
 def test_an_event_crosses_an_uplink_only_on_its_way_to_its_member() -> None:
@@ -343,6 +360,19 @@ def test_the_accounts_balance() -> None:
         assert ledger.matched == ledger.delivered + ledger.expired + sum(ledger.dropped.values())
     groups = {gateway.name: gateway.overlay.groups for gateway in sites.gateways}
     assert (groups["a.1"].sent, groups["b.0"].received, groups["b.0"].passed_on) == (6, 6, 0)
+
+
+def test_an_operator_sees_other_gateways_among_the_readers_of_a_topic() -> None:
+    sites = Sites()
+    sites.worker("a.0")
+    sites.worker("b.1")
+    frontend = sites.gateways["a.0"].frontend
+    readers = asyncio.run(forecast_delivery(frontend, "jobs/a", None, 1, 10))["readers"]
+    assert [(row["client"], row["connected"], row["gets_it"]) for row in readers] == [
+        ("client-0", True, DeliveryForecast.IN_TURN),
+        ("gateway:b.1", True, DeliveryForecast.IN_TURN),
+    ]
+    assert len(frontend.node.subscriptions) == 1
 
 
 def test_logs_of_all_gateways_on_the_way_show_the_event_that_was_published() -> None:
