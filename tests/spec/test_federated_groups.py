@@ -227,6 +227,21 @@ def test_nothing_is_lost_or_doubled_when_a_gateway_crashes_at_any_step(qos: int,
         assert received == exactly(4)
 
 
+@pytest.mark.parametrize("after_ms", [36, 42, 46, 50, 56, 70, 200])
+def test_what_is_handed_over_is_not_doubled_when_the_gateway_crashes_meanwhile(after_ms: int) -> None:
+    sites = Sites()
+    leaver, heir, publisher = sites.worker("a.0"), sites.client("b.1"), sites.client("a.0")
+    leaver.disconnect()
+    sites.wait()
+    sites.publish(publisher, range(3))
+    assert heir.subscribe(GROUP, 2)
+    sites.wait(after_ms * MILLISECOND)
+    sites.restart("a.0")
+    sites.reconnect(leaver)
+    sites.wait(20 * SECOND)
+    assert jobs(leaver, heir) == exactly(3)
+
+
 def test_what_is_for_a_dead_gateway_waits_for_it_and_new_messages_go_to_others() -> None:
     sites = Sites()
     worker = sites.worker("b.0")
