@@ -11,6 +11,7 @@ from edgebridge.frontend.federation import link_setup
 from edgebridge.session.journal.dump import describe
 from edgebridge.session.journal.state import JournalState
 from edgebridge.wire.dialect import V5
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.limits import MIB
 from edgebroker.log_schema import Cause
@@ -39,10 +40,9 @@ class Sites:
 
     def __init__(self, road: RoadConditions = ROAD, **options: object) -> None:
         self.simulation = Simulation(3)
-        journal_options = replace(OPTIONS, page_messages=PAGE, snapshot_min_bytes=MIB)
-        self.gateways = SimulatedGateways(
-            self.simulation, TOPOLOGY, road, is_stored=True, journal_options=journal_options, **options
-        )
+        options["journal_options"] = replace(OPTIONS, page_messages=PAGE, snapshot_min_bytes=MIB)
+        options["federation_options"] = FederationOptions(roams=False)  # nothing waits but what clients publish
+        self.gateways = SimulatedGateways(self.simulation, TOPOLOGY, road, is_stored=True, **options)
         self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.here, V5, True, 20, FAIR)
         self.reader = Participant("reader", self.there, V5, True, 20, FAIR)

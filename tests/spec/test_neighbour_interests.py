@@ -6,6 +6,7 @@ import pytest
 
 from edgebridge.wire.dialect import V5
 from edgebroker.federation.effects import Effect
+from edgebroker.federation.options import FederationOptions
 from edgebroker.federation.retained_claims import SITE_FILTER
 from edgebroker.instants import MINUTE, SECOND, Instant
 from edgebroker.interest import Interest
@@ -31,7 +32,10 @@ class Row:
     def __init__(self, path: str, seed: int) -> None:
         self.simulation = Simulation(seed)
         self.gateways = SimulatedGateways(
-            self.simulation, Topology.product(Scot(Factor.parse(path), 1)), is_stored=True
+            self.simulation,
+            Topology.product(Scot(Factor.parse(path), 1)),
+            is_stored=True,
+            federation_options=FederationOptions(roams=False),  # nothing waits but what clients publish
         )
         self.gateways.wait_for_links()
         self.first, *_, self.last = self.gateways

@@ -44,9 +44,11 @@ def federated(folder: Path, story: Story) -> None:
     async def run() -> None:
         errors: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        defaults = Settings.defaults()
+        quiet = replace(defaults, overlay=replace(defaults.overlay, roaming=False))  # only clients publish
         gateways = [
             Gateway(
-                Settings.defaults().overridden(port=0, topology=path, name=name, data=folder / name),
+                quiet.overridden(port=0, topology=path, name=name, data=folder / name),
                 tell=lambda line: None,
             )
             for name in ("gw-here", "gw-there")
