@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from edgebridge.wire.dialect import V5
+from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import SECOND, Duration
 from edgebroker.log_schema import Cause
 from edgebroker.names import Address
@@ -38,7 +39,8 @@ class EightSites:
     def __init__(self, patch: pytest.MonkeyPatch, readers: int, topology: Topology | None = None) -> None:
         self.simulation = Simulation(1)
         topology = Topology.product(Scot(Factor.parse("a"), SITES)) if topology is None else topology
-        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True)
+        quiet = FederationOptions(roams=False)  # nothing waits but what clients publish
+        self.gateways = SimulatedGateways(self.simulation, topology, is_stored=True, federation_options=quiet)
         self.gateways.wait_for_links()
         self.home = next(iter(self.gateways))
         others = [one.name for one in self.gateways if one is not self.home]

@@ -201,7 +201,7 @@ def test_what_waits_can_be_discarded_and_does_not_come_back(monkeypatch: pytest.
 
 
 def test_who_was_away_for_longer_than_sessions_last_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = SiteAway(monkeypatch, "a", False, 10_000, lease_s=3_600)
+    world = SiteAway(monkeypatch, "a", False, 10_000, lease_s=3_600, roams=False)
     world.go_away()
     world.publish(20)
     gateway = world.gateways["a.0"]
