@@ -52,6 +52,10 @@ class LinkStateTable:
         """Return the name of gateway *number*; None if there is none."""
         return self._names.get(number)
 
+    def others(self) -> list[int]:
+        """Return the numbers of all other gateways."""
+        return [number for number in self._names if number != self._number]
+
     def number_of(self, gateway: str) -> int:
         """Return the number of *gateway*."""
         return self._numbers[gateway]

@@ -476,15 +476,8 @@ def test_what_changes_during_an_outage_is_known_behind_it(seed: int) -> None:
     for road in sites.gateways.roads.values():
         road.is_silent = False
     sites.wait(120)
-    assert sites.holders("truck") == at("a.0", "b.1")
-    for name, other in (("a.0", "b.1"), ("b.1", "a.0")):
-        told = sites.gateways[name].overlay.gateway_events.sessions_elsewhere
-        assert {one.gateway for one in told} <= {NUMBERS[other]}
-    ((_, _, stamp_ms),) = [
-        (one.client_fingerprint, one.gateway, one.stamp_ms)
-        for one in sites.gateways["a.0"].overlay.gateway_events.sessions_elsewhere
-    ]
-    assert stamp_ms > 60_000
+    assert sites.gateways["a.0"].overlay.directory.elsewhere == 1
+    assert sites.holders("truck") == at("b.1"), "the gateway where it was last has claimed its session"
 
 
 def test_a_lease_that_ended_is_made_good(seed: int) -> None:

@@ -424,7 +424,9 @@ class Frontend:
         for session in self.connect_handler.sessions.values():
             self.delivery.close_books(session, now)
         if self.federation is not None:
-            self.federation.close_books(now)
+            self.federation.peer_copies.close_books(now)
+            if self.federation.roaming is not None:
+                self.federation.roaming.close_books(now)
         self.journal.append_settled(now)
         self.ledger.end_run(now)
         self.node.close_books(now)

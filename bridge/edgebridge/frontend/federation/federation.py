@@ -138,8 +138,7 @@ class FederationMember:
     ) -> None:
         """*stored*: what an earlier run left. Raises TopologyInvalid."""
         stored = stored or StoredLinks()
-        self.topology = topology
-        self.name = name
+        self.topology, self.name = topology, name
         self.link_events: list[LinkUp | LinkDown | LinkRefusal | LinkLeaseEnd] = []
         """What an operator may want to know; whoever tells it empties the list."""
         self.streams: list[LinkConnection] = []
@@ -148,9 +147,7 @@ class FederationMember:
         """Queries of operators at other gateways, which `answer_status` answers; whoever does empties it."""
         self.status_replies: deque[StatusReply] = deque(maxlen=STATUS_REPLIES_MAX)
         """Reports of other gateways that `query_status` asked for; whoever reads them empties it."""
-        self._node = node
-        self._delivery = delivery
-        self._journal = session_journal
+        self._node, self._delivery, self._journal = node, delivery, session_journal
         self._dials: list[str] = []
         self._now, self._planned, self._is_dialling = now, NEVER, False
         self._timer_due: Instant | None = None
@@ -231,16 +228,6 @@ class FederationMember:
         self.send_all(self.wills.drain(), now)
         self.perform(self.directory.flush(now), now)
         self._perform_atomically(self.peers.release_held(now), now)
-
-    def close_books(self, now: Instant) -> None:
-        """What waits for peers stays queued."""
-        if self.roaming is not None:
-            self.roaming.close_books(now)
-        self.peer_copies.close_books(now)
-
-    def other_gateways(self) -> list[int]:
-        """Return the numbers of all other gateways."""
-        return [each.number for each in self.topology.gateways if each.name != self.name]
 
     def discard(self, peer: str, cause: Cause, now: Instant) -> int:
         """Drop all events that wait for *peer*, because of *cause*. Its connection ends, if there is one, so that none

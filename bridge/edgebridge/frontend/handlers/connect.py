@@ -135,10 +135,8 @@ def connect_refusal(
             f"{BRIDGE_CLIENT_PREFIX} begins the names of this gateway's own bridges",
         )
     if connect.client_id.startswith(DEPARTING_PREFIX):
-        return (
-            ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
-            f"{DEPARTING_PREFIX} begins the names of sessions that go to another gateway",
-        )
+        why = f"{DEPARTING_PREFIX} begins the names of sessions that go to another gateway"
+        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, why
     if not connect.client_id and not connect.clean_start and not connect.dialect.has_properties:
         return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session to keep needs a client identifier"
     if len(connect.client_id.encode()) > terms.client_id_bytes_max:
@@ -514,10 +512,6 @@ class ConnectHandler:
         """Return whether *user*, at another gateway, may use the client identifier of *session*."""
         rule = self._authenticator.access.client_ids
         return not rule.refusal(user, session.client_id, session.user, session.connection is not None)
-
-    def refuse_identifier(self, connection: Connection, client: str) -> None:
-        """Refuse a client whose identifier belongs to another user at another gateway."""
-        self.refuse(connection, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, CLIENT_ID_REFUSED, client=client)
 
     def rename_departing(self, session: Session, name: ClientId) -> None:
         """Give *session*, whose client is not connected, another name: its client has it at another gateway."""

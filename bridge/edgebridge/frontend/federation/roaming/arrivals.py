@@ -183,7 +183,7 @@ class SessionArrivals:
         peers = member.peers
         self._retry_at = now + RETRY
         self._table.plan(self._retry_at)
-        if all(peers.gossip.link_state.is_number_reachable(each) for each in member.other_gateways()):
+        if all(peers.gossip.link_state.is_number_reachable(each) for each in peers.gossip.link_state.others()):
             self._flush, effects = peers.flushes.begin(now, FLUSH_WAIT)
             peers.timers.move("flush", peers.flushes.next_due)
             member.perform(effects, now)

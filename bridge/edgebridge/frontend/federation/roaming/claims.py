@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.federation.roaming.transfer import NUMBERS_MAX, RoamingTable, is_unused
+from edgebridge.frontend.handlers.connect import CLIENT_ID_REFUSED
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.session.lifecycle import ConnectionState
@@ -167,7 +168,7 @@ class SessionClaims:
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
         holders = set(self._locator.holders(client))
-        holders |= {each for each in self._table.member.other_gateways() if not self._locator.is_known(each)}
+        holders |= {each for each in self._table.member.peers.gossip.link_state.others() if not self._locator.is_known(each)}
         holders.add(self._table.whereabouts(client)[1])  # that gateway's own announcement may be on its way
         self._table.gone.pop(client, None)
         return holders - {self._table.own}
@@ -223,7 +224,8 @@ class SessionClaims:
             pending, claim.pending = claim.pending, None
             del self._claims[key.client]
             if pending is not None and not pending.connection.closing:
-                self._keeper.refuse_identifier(pending.connection, key.client)
+                invalid = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+                self._keeper.refuse(pending.connection, invalid, CLIENT_ID_REFUSED, client=key.client)
         elif claim is not None and key.gateway == self._table.own:
             claim.awaited.discard(gateway)
             if not claim.awaited:

@@ -54,9 +54,6 @@ class RoamingMember(Protocol):
     def peers(self) -> FederationRouter:
         """The way to other gateways."""
 
-    def other_gateways(self) -> list[int]:
-        """Return the numbers of all other gateways."""
-
     def perform(self, effects: Iterable[Effect], now: Instant) -> object:
         """Do what routing wants done."""
 
@@ -74,9 +71,6 @@ class SessionKeeper(Protocol):
 
     def refuse(self, connection: Connection, reason: ReasonCode, why: str, *, client: str) -> None:
         """Answer the CONNECT of *client* with *reason*, and close."""
-
-    def refuse_identifier(self, connection: Connection, client: str) -> None:
-        """Answer the CONNECT of *client* with the news that it may not have this client identifier."""
 
     def may_have(self, session: Session, user: str) -> bool:
         """Return whether *user* may use the client identifier of *session*."""
