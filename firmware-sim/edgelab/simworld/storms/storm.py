@@ -15,6 +15,7 @@ from typing import Final
 from edgebroker.instants import SECOND, Duration
 from edgebroker.limits import JOURNAL_PAGE_MESSAGES
 from edgelab.simworld.storms.device import KEEPERS
+from edgelab.simworld.storms.faults import Walk
 from edgelab.simworld.storms.promises import Broken, PromiseChecker
 from edgelab.simworld.storms.scenario import StormScenario, draw
 from edgelab.simworld.storms.world import StormWorld
@@ -65,7 +66,8 @@ def live(scenario: StormScenario) -> StormOutcome:
 
 
 def _run_scenario(scenario: StormScenario) -> StormOutcome:
-    world = StormWorld(scenario.seed, scenario.shape, scenario.devices, scenario.page_messages)
+    roams = any(isinstance(fault, Walk) for fault in scenario.faults)
+    world = StormWorld(scenario.seed, scenario.shape, scenario.devices, scenario.page_messages, roams)
     broken: list[Broken] = []
     try:
         blow(world, scenario)

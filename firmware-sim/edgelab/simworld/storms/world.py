@@ -136,7 +136,9 @@ class StormWorld:
         shape: FederationShape,
         devices: Iterable[StormDevice],
         page_messages: int = JOURNAL_PAGE_MESSAGES,
+        roams: bool = False,
     ) -> None:
+        """roams: devices walk. Otherwise gateways keep no directory of sessions, which would change every storm."""
         devices = tuple(devices)
         self.simulation = Simulation(seed)
         self.shape = shape
@@ -157,6 +159,7 @@ class StormWorld:
                 dead_gateway_wills_after_s=(
                     DEAD_AFTER_S if self.has_impatient_keepers else DEFAULT_OPTIONS.dead_gateway_wills_after_s
                 ),
+                roams=roams,
                 session_wait_ms=SESSION_WAIT_MS,
                 outbox=OutboxOptions(messages_max=shape.outbox_messages),
             ),
