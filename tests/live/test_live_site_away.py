@@ -164,6 +164,7 @@ def test_an_operator_sees_what_waits_for_a_peer_and_discards_it(
     settings.write_text(
         f'[node]\nname = "gw-here"\n[data]\ndir = "{tmp_path / "here"}"\n[http]\nport = 0\n[overlay]\n'
         f'topology = "{topology}"\noutbox_messages_max = 8\noutbox = ["gw-there 2000000 drop-newest"]\n'
+        "roaming = false\n"  # nothing waits but what clients publish
     )
     here = start_gateway("--config", str(settings))
     where = ("--http", f"127.0.0.1:{here.listening['http']['port']}")
