@@ -12,6 +12,7 @@ from edgebroker.errors import LogDamaged
 from edgebroker.log_schema import SUM_MODULUS, Cause, Fate
 from edgebroker.runtime.delivery_log import segment_files
 from edgebroker.storage.deliverylog.reader import Columns, read_segment
+from edgebroker.topics import is_reserved
 from edgelab.demo.audit import NAMED_MAX
 
 PEER: Final = "gateway:"
@@ -43,14 +44,15 @@ class LoggedRun:
     def add(self, tables: Mapping[str, Columns]) -> None:
         """Add the tables of a segment."""
         delivery, digest = tables["delivery"], tables["digest"]
-        names = ("message", "qos", "fate", "cause", "subscriber", "event_publisher", "event_sequence")
-        for number, qos, fate, cause, subscriber, publisher, sequence in zip(
+        names = ("message", "qos", "fate", "cause", "subscriber", "topic", "event_publisher", "event_sequence")
+        for number, qos, fate, cause, subscriber, topic, publisher, sequence in zip(
             *(delivery[name] for name in names), strict=True
         ):
             if not qos:
                 continue
             if fate == Fate.PUBLISHED and publisher:
-                self.events[number] = publisher, sequence
+                if not is_reserved(topic):  # those of gateways end at the gateway that they are for
+                    self.events[number] = publisher, sequence
             elif fate in ENDS:
                 self.copies.append((number, subscriber, Fate(fate), Cause(cause)))
         names = ("publisher", "subscriber", "qos", "fate", "count", "sum", "xor")
