@@ -55,8 +55,8 @@ class LoggedRun:
                     self.events[number] = publisher, sequence
             elif fate in ENDS:
                 self.copies.append((number, subscriber, Fate(fate), Cause(cause)))
-        names = ("publisher", "subscriber", "qos", "fate", "count", "sum", "xor")
-        for publisher, subscriber, qos, fate, *total in zip(*(digest[name] for name in names), strict=True):
+        columns = ("publisher", "subscriber", "qos", "fate", "count", "sum", "xor")
+        for publisher, subscriber, qos, fate, *total in zip(*(digest[name] for name in columns), strict=True):
             if subscriber:
                 fates = self.flows.setdefault((publisher, subscriber, qos), {})
                 fates[Fate(fate)] = _added(fates.get(Fate(fate), (0, 0, 0)), (total[0], total[1], total[2]))
