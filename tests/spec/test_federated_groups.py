@@ -14,7 +14,7 @@ from edgebridge.frontend.admin import change_federated_groups
 from edgebridge.frontend.options import FrontendOptions
 from edgebridge.wire.dialect import V5
 from edgebroker.federation.group_members import PASSES_MAX, GroupEvent, GroupMembersTable
-from edgebroker.federation.options import FederationOptions, OutboxOptions
+from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions, OutboxOptions
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, SECOND, Duration
 from edgebroker.log_schema import DELIVERY, Fate
@@ -39,7 +39,13 @@ DISTANCE: Duration = 20 * MILLISECOND
 class Sites:
     """Two sites of two gateways: a.0 and b.0, a.1 and b.1. The uplinks are a.0~a.1 and b.0~b.1."""
 
-    def __init__(self, options: FrontendOptions = SHARED, is_stored: bool = True, **others: Any) -> None:
+    def __init__(
+        self,
+        options: FrontendOptions = SHARED,
+        is_stored: bool = True,
+        ways: FederationOptions = DEFAULT_OPTIONS,
+        **others: Any,
+    ) -> None:
         """*others*: further arguments of the gateways."""
         self.simulation = Simulation(1)
         self.topology = Topology.product(Scot(Factor.parse("a-b"), 2))
@@ -49,6 +55,7 @@ class Sites:
             RoadConditions((DISTANCE, DISTANCE)),
             is_stored=is_stored,
             options=options,
+            federation_options=replace(ways, roams=False),  # or gateways would tell each other of sessions
             **others,
         )
         self.gateways.wait_for_links()
@@ -322,7 +329,7 @@ def test_another_topology_keeps_the_members() -> None:
 
 
 def test_a_full_outbox_refuses_what_only_a_member_behind_it_would_get() -> None:
-    sites = Sites(federation_options=FederationOptions(outbox=OutboxOptions(messages_max=16)))
+    sites = Sites(ways=FederationOptions(outbox=OutboxOptions(messages_max=16)))
     worker, publisher = sites.worker("b.0"), sites.client("a.0")
     sites.gateways["b.0"].power_off()
     sites.wait(10 * SECOND)
@@ -352,7 +359,7 @@ def test_a_member_that_comes_and_goes_is_told_ten_times_a_second_at_most() -> No
 
 
 def test_the_members_of_a_gateway_whose_lease_ended_are_known_again_when_it_is_back() -> None:
-    sites = Sites(federation_options=FederationOptions(lease_s=60))
+    sites = Sites(ways=FederationOptions(lease_s=60))
     worker, publisher = sites.worker("b.0"), sites.client("a.0")
     sites.gateways["b.0"].power_off()
     sites.wait(100 * SECOND)

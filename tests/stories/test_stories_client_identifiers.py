@@ -9,8 +9,7 @@ import pytest
 
 from edgebridge.frontend.admin import end_session
 from edgebridge.frontend.event_buffer import REFUSED, SESSION_ENDED, ClientEvent
-from edgebridge.frontend.handlers.connect import CLIENT_ID_REFUSED
-from edgebridge.frontend.options import ClientCertificate, ListenerContext
+from edgebridge.frontend.options import CLIENT_ID_REFUSED, ClientCertificate, ListenerContext
 from edgebridge.session.access import AccessPolicy, CertificateUser, ClientIdRule
 from edgebridge.session.credentials import ANONYMOUS
 from edgebridge.session.token import JsonWebToken, TokenKeys, key_line

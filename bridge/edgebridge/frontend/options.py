@@ -23,6 +23,9 @@ from edgebroker.tokenbucket import Meter
 
 BRIDGE_CLIENT_PREFIX: Final = "$bridge/"
 """Client identifiers that begin so are those of the gateway's own bridges."""
+CLIENT_ID_REFUSED: Final = "this client identifier cannot be used here"
+"""The same whatever the rule: a client does not learn whether a session has the identifier, or whether its client is
+connected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from edgebridge.frontend.memory_accounts import user_of_account
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
 from edgebridge.session.acl import AccessKind
 from edgebridge.session.authorization import ALWAYS, AccessDecision, Rights
+from edgebridge.session.journal.transfer_records import client_of
 from edgebridge.session.session import Session
 from edgebroker.node.routes import Routes
 from edgebroker.publication import Publication
@@ -33,7 +34,7 @@ class Authorizer:
         before, access = session.rights, self._authenticator.access
         if before is not None and before.origin == access.origin(session.user, session.claims):
             return  # a fleet that comes back changes nothing
-        session.rights = access.rights(session.user, session.client_id, session.claims)
+        session.rights = access.rights(session.user, client_of(session.client_id), session.claims)
         if session.subscribed and (before is not None or session.rights is not None):
             self._routes.forget()
 

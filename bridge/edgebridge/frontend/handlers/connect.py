@@ -23,7 +23,14 @@ from edgebridge.frontend.handlers.publish_admission import DISALLOWED_TEXT
 from edgebridge.frontend.journal.promote import resume_session
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.memory_accounts import OVER_SHARE, MemoryAccounts, account_of
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, FrontendHost, FrontendOptions, ListenerContext, Redirect
+from edgebridge.frontend.options import (
+    BRIDGE_CLIENT_PREFIX,
+    CLIENT_ID_REFUSED,
+    FrontendHost,
+    FrontendOptions,
+    ListenerContext,
+    Redirect,
+)
 from edgebridge.frontend.session_quota import SessionQuota
 from edgebridge.frontend.shared_subscriptions import SharedSubscriptions
 from edgebridge.frontend.topic_alias import OutboundTopicAliases
@@ -159,23 +166,6 @@ def connect_refusal(
     return None
 
 
-def durability_refusal(
-    session_journal: SessionJournal, known: Session | None, durability: Durability, expiry_s: int
-) -> str:
-    """Why no session on these terms can be kept now; empty if it can be, or is not to be.
-
-    While the journal is merely full, who is *known* there may come back: what waits for him is what fills it.
-    """
-    if not session_journal.is_refusing or not session_journal.is_durable(durability, expiry_s):
-        return ""
-    if known is not None and known.number and session_journal.storage is not None and session_journal.storage.is_full:
-        return ""
-    return f"the disk takes nothing, so no session can be kept: {session_journal.trouble}"
-
-
-CLIENT_ID_REFUSED: Final = "this client identifier cannot be used here"
-"""The same whatever the rule: a client does not learn whether a session has the identifier, or whether its client is
-connected."""
 CLIENT_ID_PLACEHOLDER: Final = "%c"
 """In a response prefix: the client's identifier."""
 
@@ -340,7 +330,7 @@ class ConnectHandler:
             return
         durability = self._options.durability_of(client_id, connection.listener_context)
         resumed = None if connect.clean_start or is_foreign else known
-        if why := durability_refusal(self._journal, resumed, durability, self._options.expiry_s(connect)):
+        if why := self._journal.durability_refusal(resumed, durability, self._options.expiry_s(connect)):
             self.refuse(connection, ReasonCode.QUOTA_EXCEEDED, why, client=client_id)
             return
         account, will = account_of(connection, verdict.user), will_bytes(connect.will)

@@ -112,6 +112,17 @@ class SessionJournal:
         """Whether a session on these terms is kept."""
         return self.storage is not None and expiry_s > 0 and durability.is_persistent
 
+    def durability_refusal(self, known: Session | None, durability: Durability, expiry_s: int) -> str:
+        """Why no session on these terms can be kept now; empty if it can be, or is not to be.
+
+        While the journal is merely full, who is *known* there may come back: what waits for him is what fills it.
+        """
+        if not self.is_refusing or not self.is_durable(durability, expiry_s):
+            return ""
+        if known is not None and known.number and self.storage is not None and self.storage.is_full:
+            return ""
+        return f"the disk takes nothing, so no session can be kept: {self.trouble}"
+
     def begin_session(self, session: Session, durability: Durability, now: Instant) -> None:
         """A session begins; it is kept if its terms say so."""
         if self.storage is not None:

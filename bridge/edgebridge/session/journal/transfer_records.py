@@ -108,6 +108,11 @@ def departing_name(gateway: int, number: int, client: str) -> str:
     return f"{DEPARTING_PREFIX}{gateway}/{number}/{client}"
 
 
+def client_of(name: str) -> str:
+    """Return the client whose session has this *name*: the name itself, unless the session departs."""
+    return name.split("/", 3)[3] if name.startswith(DEPARTING_PREFIX) else name
+
+
 def transfer_record(session: int, transfer: StoredTransfer) -> bytes:
     """TRANSFER."""
     return TRANSFER.pack(

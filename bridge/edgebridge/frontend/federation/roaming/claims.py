@@ -7,8 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.federation.roaming.transfer import NUMBERS_MAX, RoamingTable, is_unused
-from edgebridge.frontend.handlers.connect import CLIENT_ID_REFUSED
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, CLIENT_ID_REFUSED
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.session.lifecycle import ConnectionState
 from edgebridge.session.session import Session
@@ -168,7 +167,9 @@ class SessionClaims:
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
         holders = set(self._locator.holders(client))
-        holders |= {each for each in self._table.member.peers.gossip.link_state.others() if not self._locator.is_known(each)}
+        holders |= {
+            each for each in self._table.member.peers.gossip.link_state.others() if not self._locator.is_known(each)
+        }
         holders.add(self._table.whereabouts(client)[1])  # that gateway's own announcement may be on its way
         self._table.gone.pop(client, None)
         return holders - {self._table.own}
