@@ -12,7 +12,14 @@ import pytest
 from edgebroker.cbor import CborReader, encode_cbor
 from edgebroker.overlay.link.class_queue import events_of
 from edgebroker.overlay.link.codec.errors import FrameBroken
-from edgebroker.overlay.link.codec.events import NAMES_BYTES_MAX, SLOTS_MAX, AloneWriter, FlowReader, FlowWriter
+from edgebroker.overlay.link.codec.events import (
+    NAMES_BYTES_MAX,
+    RELIABLE_SERIES_MAX,
+    SLOTS_MAX,
+    AloneWriter,
+    FlowReader,
+    FlowWriter,
+)
 from edgebroker.overlay.link.codec.frames import FrameReader, FrameWriter, Item, NumberedMessage
 from edgebroker.overlay.link.codec.messages import LINK_CBOR, alone, body, read_alone
 from edgebroker.overlay.link.journal_records import EntryRow, LinkRecordKind, StoredLinks, entries_record, entry_record
@@ -128,7 +135,7 @@ def test_a_series_is_its_events(chance: Random) -> None:
         assert b"".join(event.payload for event in events) == first.payload
         assert [event.header.sequence for event in events] == [first.header.sequence + n for n in range(series.count)]
         assert {(event.topic, event.client, event.header.publisher, event.qos) for event in events} == {
-            (first.topic, first.client, first.header.publisher, 0)
+            (first.topic, first.client, first.header.publisher, first.qos)
         }
         parts = list(series.parts(chance.choice([1, 30, 100, 10_000])))
         assert [event for part in parts for event in events_of(part)] == events
@@ -265,7 +272,7 @@ SERIES = bytes.fromhex("8601010143616263a003")  # three payloads of one byte eac
         "8601010143616263a000",
         "8601010140a003",  # nothing in them
         "8601010143616263a103011a",  # cut off
-        "8601010143616263a1040103",  # QoS 1
+        "8601010143616263a1040203",  # QoS 2
         "8601010143616263a105f503",  # retained
         "8601010143616263a1130503",  # of use for 5 ms
         "8601" + "1afffffffd" + "0143616263a003",  # past the last sequence
@@ -286,6 +293,18 @@ def test_what_is_no_series_is_refused(item: str) -> None:
     source = CborReader(bytes.fromhex(item), LINK_CBOR)
     with pytest.raises(FrameBroken):
         reader().read(source, source.array())
+
+
+def test_a_series_of_qos_1_has_a_bound_and_stands_alone_in_the_journal_only(chance: Random) -> None:
+    series = replace(some_series(chance), count=RELIABLE_SERIES_MAX)
+    series = replace(series, first=replace(series.first, payload=bytes(series.count), qos=1, topic="t", client="c"))
+    item = alone(series, TrafficClass.BULK)
+    assert read_alone(item, may_be_series=True) == (series, TrafficClass.BULK)
+    longer = replace(series, first=replace(series.first, payload=bytes(series.count + 1)), count=series.count + 1)
+    bare = replace(series, first=replace(series.first, qos=0))
+    for each, is_journal in ((series, False), (longer, True), (bare, True)):
+        with pytest.raises(FrameBroken):
+            read_alone(alone(each, TrafficClass.BULK), is_journal)
 
 
 def test_a_series_does_not_stand_alone() -> None:

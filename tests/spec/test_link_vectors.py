@@ -139,6 +139,7 @@ SERIES = EventSeries(
     ),
     3,
 )
+RELIABLE_SERIES = replace(SERIES, first=replace(SERIES.first, qos=1))
 INTEREST = Interest(
     TopicFilter.parse("plant/+/temp"),
     (
@@ -242,10 +243,14 @@ def written() -> dict[str, bytes]:
         **{f"event-{number}": item for number, item in enumerate(items, 1)},
         "series": series[0],
         "event-after-series": series[1],
+        "series-qos1": alone(RELIABLE_SERIES, TrafficClass.LIVE),
         **{name: signal_item(*flat(each)) for name, each in WORDS.items()},
         **{name: alone(message, service_of(message)) for name, message in MESSAGES.items()},
         "record-entry": entry_record(
             "gw-b1", TrafficClass.LIVE, 9, 1_800_000_060_000_000, alone(READING, TrafficClass.LIVE)
+        ),
+        "record-entry-series": entry_record(
+            "gw-b1", TrafficClass.LIVE, 12, None, alone(RELIABLE_SERIES, TrafficClass.LIVE)
         ),
         "record-entries": entries_record(
             [
@@ -305,6 +310,7 @@ def test_events_are_read() -> None:
     for name, event in (("series", SERIES), ("event-after-series", after(SERIES))):
         reader = CborReader(file[name], LINK_CBOR)
         assert flows.read(reader, reader.array()) == event
+    assert read_alone(file["series-qos1"], may_be_series=True) == (RELIABLE_SERIES, TrafficClass.LIVE)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -352,5 +358,7 @@ def test_records_are_read() -> None:
     _, item = entries["gw-d1"][TrafficClass.LIVE][7]
     assert read_alone(item) == (ON_A_DETOUR, TrafficClass.LIVE)
     assert entries["gw-b1"][TrafficClass.LIVE][9] == (None, file["event-alone"])
+    assert stored.apply(file["record-entry-series"])
+    assert entries["gw-b1"][TrafficClass.LIVE].pop(12) == (None, file["series-qos1"])
     assert stored.apply(file["record-settled"])
-    assert (link.entries, link.last, stored.misunderstood) == ({TrafficClass.LIVE: {}}, {TrafficClass.LIVE: 9}, 0)
+    assert (link.entries, link.last, stored.misunderstood) == ({TrafficClass.LIVE: {}}, {TrafficClass.LIVE: 12}, 0)

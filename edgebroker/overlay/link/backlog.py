@@ -94,18 +94,18 @@ _ROW_TYPES: Final = ((int, int, int, bytes), (int, int, type(None), bytes))
 def read_entry(
     number: int, expires_at: Instant | None, item: bytes, known: dict[bytes, Message] | None = None
 ) -> QueuedMessage | None:
-    """Return the event in *item*, which waited as *number*; None if it is not understood. *known*: items that were
-    decoded already, so that the links which wait with the same one share it.
+    """Return the event or the series in *item*, which waited as *number*; None if it is not understood. *known*: items
+    that were decoded already, so that the links which wait with the same one share it.
     """
     message = None if known is None else known.get(item)
     if message is None:
         try:
-            message, _ = read_alone(item)
+            message, _ = read_alone(item, may_be_series=True)
         except FrameBroken:
             return None
         if known is not None:
             known[item] = message
-    event = event_of(message)
+    event = message.first if isinstance(message, EventSeries) else event_of(message)
     return None if event is None or event.qos == 0 else QueuedMessage(message, number, expires_at)
 
 

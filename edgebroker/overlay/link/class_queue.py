@@ -43,7 +43,9 @@ def messages_in(message: Message) -> int:
 
 
 class QueuedMessage:
-    """A message or a series in the queue. `number` is 0 for messages that are not acknowledged (QoS 0)."""
+    """A message or a series in the queue. `number` is 0 for messages that are not acknowledged (QoS 0); the events of a
+    series of QoS 1 have successive numbers, of which it is the last.
+    """
 
     __slots__ = ("count", "expires_at", "flow", "is_event", "lsn", "message", "number", "size", "was_sent")
 
@@ -66,12 +68,24 @@ class QueuedMessage:
         self.is_event = event is not None
         """Whether it is an event or several."""
         self.size = CONTROL_BYTES if event is None else EVENT_BYTES + len(event.payload) + len(event.topic)
+        if number and self.count > 1 and event is not None:
+            self.size += (self.count - 1) * (EVENT_BYTES + len(event.topic))  # it may be taken apart later
 
     def has_expired(self, now: Instant) -> bool:
         """Return whether it has expired and was never sent. A sent one may have arrived in time; then the peer decides
         its fate.
         """
         return self.expires_at is not None and now >= self.expires_at and not self.was_sent
+
+    def parts(self) -> list[QueuedMessage]:
+        """Return what this is in single messages, each with its number; series of QoS 0 stay whole."""
+        if not self.number or not isinstance(self.message, EventSeries):
+            return [self]
+        first = self.number - self.count + 1
+        parts = [QueuedMessage(event, number, None) for number, event in enumerate(self.message.events(), first)]
+        for part in parts:
+            part.was_sent = self.was_sent
+        return parts
 
     def message_at(self, now: Instant) -> Message:
         """Return the message with the remaining expiry interval of its event at *now*."""
@@ -176,6 +190,7 @@ class ClassQueue:
         "bytes",
         "disk_bytes",
         "entered",
+        "followers",
         "left",
         "next_number",
         "paged",
@@ -204,6 +219,8 @@ class ClassQueue:
         """The highest number sent on earlier connections, or that an earlier run may have sent."""
         self.entered = 0
         self.left = 0
+        self.followers = 0
+        """The events in numbered series, unacknowledged ones too, without the first of each."""
         self.waiting_bytes = 0
         """The memory of `waiting` and `tail`."""
         self.tail_bytes = 0
@@ -249,6 +266,8 @@ class ClassQueue:
         self.entered += entry.count
         self.waiting_bytes += entry.size
         self.bytes += entry.size
+        if entry.number:
+            self.followers += entry.count - 1
 
     def pop(self) -> QueuedMessage:
         """Remove and return the first message, to be sent or dropped. After sending, a numbered one is passed to
@@ -278,6 +297,7 @@ class ClassQueue:
                 else:
                     acknowledged.append(queue.popleft())
                     self.bytes -= acknowledged[-1].size
+                self.followers -= acknowledged[-1].count - 1
         return acknowledged
 
     def lost(self) -> list[QueuedMessage]:
@@ -286,6 +306,9 @@ class ClassQueue:
         """
         dropped = self.take_bare()
         self._unsend()
+        if self.followers:
+            self.waiting = deque([part for entry in self.waiting for part in entry.parts()])
+            self.followers = 0
         return dropped
 
     def take_bare(self) -> list[QueuedMessage]:
@@ -304,7 +327,7 @@ class ClassQueue:
     def _unsend(self) -> None:
         """Let what was sent and is not acknowledged wait again, in front."""
         self.sent_before = self.sent_upto
-        self.left -= len(self.unacked)
+        self.left -= sum([entry.count for entry in self.unacked])
         self.waiting_bytes += sum(entry.size for entry in self.unacked)
         self.waiting.extendleft(reversed(self.unacked))
         self.unacked.clear()

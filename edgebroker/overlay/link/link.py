@@ -60,7 +60,7 @@ from edgebroker.overlay.link.options import LAN_OPTIONS, TLS_DATA_BYTES, LinkOpt
 from edgebroker.overlay.link.outbox import LinkOutbox
 from edgebroker.overlay.link.peer_boots import PeerBoots, at
 from edgebroker.overlay.link.receiver import AckTracker, LinkReceiver, ReceivePositions
-from edgebroker.overlay.link.sender import SERIES_CAPABILITY, AckProgress, LinkSender
+from edgebroker.overlay.link.sender import RELIABLE_SERIES_CAPABILITY, SERIES_CAPABILITY, AckProgress, LinkSender
 from edgebroker.overlay.messages import CAPABILITY_MESSAGES, Message
 from edgebroker.overlay.traffic_class import SHARED, TrafficClass
 
@@ -127,7 +127,7 @@ STALLED_PATIENCES: Final = 3
 
 
 DEFLATE_CAPABILITY: Final = "deflate"
-CAPABILITIES: Final = (*CAPABILITY_MESSAGES, SERIES_CAPABILITY)
+CAPABILITIES: Final = (*CAPABILITY_MESSAGES, SERIES_CAPABILITY, RELIABLE_SERIES_CAPABILITY)
 STOPPING: Final = "the gateway stops"
 
 
@@ -624,10 +624,10 @@ class LinkTable:
             due = min(due, link.due())
         return due
 
-    def lacks_room(self, size: int) -> bool:
-        """Return whether some outbox has no room for a local client's event of *size* bytes."""
+    def lacks_room(self, size: int, count: int = 1) -> bool:
+        """Return whether some outbox has no room for *count* events of a local client, of *size* bytes in all."""
         for link in self._links.values():  # noqa: SIM110 a generator is slower, and this runs for every event
-            if not link.outbox.has_room(size):
+            if not link.outbox.has_room(size, count):
                 return True
         return False
 

@@ -43,7 +43,7 @@ from edgebroker.overlay.link.class_queue import (
     events_of,
     messages_in,
 )
-from edgebroker.overlay.link.codec.events import AloneWriter
+from edgebroker.overlay.link.codec.events import RELIABLE_SERIES_MAX, AloneWriter
 from edgebroker.overlay.link.codec.messages import alone
 from edgebroker.overlay.link.journal_entries import LinkStorage, RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import (
@@ -159,6 +159,8 @@ class LinkOutbox:
         with the copies for other links.
         """
         if isinstance(message, EventSeries):
+            if message.first.qos:
+                return self._enqueue_reliable_series(message, service, now)
             return self._enqueue_series(message, service)
         event = message if type(message) is Forward else event_of(message)
         if event is None:
@@ -220,6 +222,35 @@ class LinkOutbox:
         causes = [self._enqueue_bare(QueuedMessage(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
         return causes[-1]
 
+    def _enqueue_reliable_series(self, series: EventSeries, service: TrafficClass, now: Instant) -> Cause:
+        """Accept the events of *series*, which are of QoS 1 and do not expire.
+
+        They stay together in LIVE only, and only as long as the connection lasts: all else finds single events in the
+        queues. Returns what `enqueue` returns for the last of them.
+        """
+        event, queue, cause = series.first, self.queues[service], Cause.NONE
+        octets = min(SERIES_BYTES, RELIABLE_SERIES_MAX * (len(event.payload) // series.count))
+        are_short = len(event.topic) + len(event.client) <= SERIES_BYTES and service is TrafficClass.LIVE
+        for part in series.parts(octets):
+            entry = QueuedMessage(part, queue.next_number + messages_in(part) - 1, None)
+            stays_whole = are_short and self.is_open and queue.waiting_bytes < self._bounds.live_bytes
+            if (
+                not stays_whole
+                or self._backlog_flows.paged
+                or flow_key(event) in self._backlog_flows.counts
+                or self._is_full(entry.size, entry.count)
+            ):
+                for each in events_of(part):
+                    cause = self.enqueue(each, service, now)
+                continue
+            if self._storage is not None:
+                self._reserve(entry.number, self._storage)
+                record = entry_record(self.peer, service, entry.number, None, alone(part, service))
+                self._storage.append(record, waits=True)
+            self._push(entry, service)
+            cause = Cause.NONE
+        return cause
+
     def _enqueue_bare(self, entry: QueuedMessage, service: TrafficClass) -> Cause:
         """Accept a message without a number."""
         if not self.is_open:
@@ -243,12 +274,12 @@ class LinkOutbox:
         if self._bounds.is_by_disk:
             self.bytes_max = max(self._bounds.bytes, size)
 
-    def has_room(self, size: int) -> bool:
-        """Return whether to accept a local client's event of *size* bytes, which can be refused.
+    def has_room(self, size: int, count: int = 1) -> bool:
+        """Return whether to accept *count* events of a local client, of *size* bytes, which can be refused.
 
         The last sixteenth is reserved for events of other gateways, which have been acknowledged to their publishers.
         """
-        return self._used(size) <= 15 / 16 or not self.refuses
+        return self._used(size, count) <= 15 / 16 or not self.refuses
 
     def has_reserve(self, size: int) -> bool:
         """Return whether to accept a local client's event of *size* bytes for a peer that may want it or not."""
@@ -274,19 +305,23 @@ class LinkOutbox:
         """End backpressure if the outbox has room again."""
         self.has_backpressure = self._used(0) >= 3 / 4
 
-    def _is_full(self, more: int) -> bool:
-        """Return whether *more* bytes would exceed the limits; begins backpressure if it is nearly so."""
-        used = self._used(more)
+    def _is_full(self, more: int, count: int = 1) -> bool:
+        """Return whether *count* events of *more* bytes would exceed the limits; begins backpressure if it is nearly
+        so.
+        """
+        used = self._used(more, count)
         if used >= 7 / 8:
             self.has_backpressure = True
         return used > self._used_max
 
-    def _used(self, more: int) -> float:
-        """Return the share of the outbox that is used with one more event of *more* bytes; 0 for the size of 0."""
-        messages = 1 if more else 0  # not by `use` and `max`: this runs twice for every event
+    def _used(self, more: int, count: int = 1) -> float:
+        """Return the share of the outbox that is used with *count* more events of *more* bytes in all; without them for
+        the size of 0.
+        """
+        messages = count if more else 0  # not by `use` and `max`: this runs twice for every event
         size = more
         for queue in self._events:
-            messages += len(queue.waiting) + len(queue.unacked)
+            messages += len(queue.waiting) + len(queue.unacked) + queue.followers
             size += queue.bytes
         backlog = self.backlog
         if backlog.pages:
@@ -303,7 +338,7 @@ class LinkOutbox:
         """The events, waiting and unacknowledged, their bytes, and those of them that are in memory."""
         messages = size = 0
         for queue in self._events:
-            messages += len(queue.waiting) + len(queue.unacked)
+            messages += len(queue.waiting) + len(queue.unacked) + queue.followers
             size += queue.bytes
         if self.backlog.pages:
             messages += self.backlog.paged + len(self.backlog.tail)
@@ -395,9 +430,10 @@ class LinkOutbox:
         """Return how many messages up to *numbers*, class -> number, were sent and are not acknowledged."""
         count = 0
         for service, upto in numbers.items():
-            unacked = self.queues[service].unacked
-            if unacked and unacked[0].number <= upto:  # their numbers follow each other but for a restart
-                count += min(len(unacked), upto - unacked[0].number + 1)
+            queue = self.queues[service]
+            if queue.unacked and (first := queue.unacked[0].number - queue.unacked[0].count + 1) <= upto:
+                # Their numbers follow each other but for a restart.
+                count += min(len(queue.unacked) + queue.followers, upto - first + 1)
         return count
 
     def acked(self, service: TrafficClass, upto: int) -> None:
@@ -520,8 +556,10 @@ class LinkOutbox:
                 entry = read_entry(number, at, item, stored.messages)
                 if entry is None:
                     broken += 1
-                else:
-                    self._push(entry, service)
+                    continue
+                for part in entry.parts():
+                    if part.number > settled:
+                        self._push(part, service)
         for page in pages:
             self._restore_page(page)
         self._requested = max(stored.reserved, *stored.last.values(), 0)
@@ -556,9 +594,9 @@ class LinkOutbox:
             last = queue.next_number - 1
             if service is TrafficClass.CONTROL or not last:
                 continue
-            numbered = [entry for entry in queue.in_memory() if entry.number and event_of(entry.message)]
+            numbered = [entry for entry in queue.in_memory() if entry.number and entry.is_event]
             pages = [page for page in queue.pages if page.entries is None]
-            firsts = [*(entry.number for entry in numbered[:1]), *(page.first for page in pages[:1])]
+            firsts = [entry.number - entry.count + 1 for entry in numbered[:1]] + [page.first for page in pages[:1]]
             yield settled_record(self.peer, service, min(firsts) - 1 if firsts else last)
             for entry in numbered:
                 at = None if entry.expires_at is None else entry.expires_at + self.clock

@@ -20,7 +20,7 @@ from edgebroker.overlay.link.codec.frames import (
 from edgebroker.overlay.link.handshake import ReceiveState
 from edgebroker.overlay.link.journal_entries import LinkStorage
 from edgebroker.overlay.link.journal_records import received_record
-from edgebroker.overlay.messages import Message
+from edgebroker.overlay.messages import EventSeries, Message
 from edgebroker.overlay.traffic_class import TrafficClass
 
 
@@ -84,14 +84,19 @@ class LinkReceiver:
         upto = self._positions.upto
         for item in items:
             if isinstance(item, NumberedMessage):
-                service = item.service
+                service, message = item.service, item.message
                 number = self._numbered(item)
-                self._next[service] = number + 1
-                if number > upto.get(service, 0):
-                    upto[service] = number
-                    messages.append(item.message)
+                last = number + message.count - 1 if isinstance(message, EventSeries) else number
+                self._next[service] = last + 1
+                known = upto.get(service, 0)
+                if number > known:
+                    upto[service] = last
+                    messages.append(message)
+                elif last > known and isinstance(message, EventSeries):  # its first events came one by one
+                    upto[service] = last
+                    messages += [*message.events()][known + 1 - number :]
                 else:
-                    self._positions.duplicates += 1
+                    self._positions.duplicates += last - number + 1
             elif isinstance(item, PartialMessage):
                 if self._numbered(item) > upto.get(item.service, 0):  # else it was handled on an earlier connection
                     messages.append(item.message)

@@ -28,6 +28,7 @@ from edgebroker.overlay.traffic_class import FairQueue, TrafficClass
 
 ORDER_CAPABILITY: Final = "order"
 SERIES_CAPABILITY: Final = "series"
+RELIABLE_SERIES_CAPABILITY: Final = "series-qos1"
 FRAME_BYTES: Final = 15 * KIB
 """A frame of this size is closed: with one more item it still fits into a TLS record of 16 KiB."""
 TURN_BYTES: Final = 512
@@ -91,6 +92,7 @@ class LinkSender:
         self._frames = FrameWriter(deflates)
         self._flows = FlowWriter()
         self._has_series = SERIES_CAPABILITY in capabilities
+        self._has_reliable_series = RELIABLE_SERIES_CAPABILITY in capabilities
         self._has_order = ORDER_CAPABILITY in capabilities
         unknown = CAPABILITY_MESSAGES.keys() - set(capabilities)
         self._left_out = tuple(kind for name in sorted(unknown) for kind in CAPABILITY_MESSAGES[name])
@@ -164,6 +166,9 @@ class LinkSender:
             if not self._has_order:
                 message = _without_predecessors(message)
             if isinstance(message, EventSeries):
+                outbox.sent(service, entry)
+                if entry.number:
+                    self._add_number(service, entry)
                 for item in self._encode_series(message, int(service)):
                     frames.add(item)
                 outbox.written(entry)
@@ -191,7 +196,7 @@ class LinkSender:
 
     def _encode_series(self, series: EventSeries, service: int) -> list[bytes]:
         """Return the items of a series."""
-        if self._has_series:
+        if self._has_reliable_series if series.first.qos else self._has_series:
             return [self._flows.write_series(series, service)]
         return [self._flows.write(event, service, None) for event in series.events()]
 
@@ -211,8 +216,9 @@ class LinkSender:
 
     def _add_number(self, service: TrafficClass, entry: QueuedMessage) -> None:
         """Announce the number of *entry* if the peer does not expect it."""
-        if self._expected.get(service) != entry.number:
-            self._frames.add(signal_item(SignalCode.NEXT, int(service), entry.number))
+        first = entry.number - entry.count + 1
+        if self._expected.get(service) != first:
+            self._frames.add(signal_item(SignalCode.NEXT, int(service), first))
         self._expected[service] = entry.number + 1
 
     def ended(self, outbox: LinkOutbox) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.class_queue import QueuedMessage, events_of
 from edgebroker.overlay.link.link import Link
+from edgebroker.overlay.messages import Forward
 from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.orders import OrderHandler, wait_until_synced
 from edgebroker.runtime.http.query import Query, QueryInvalid, read_choice
@@ -23,6 +24,7 @@ def outbox_report(view: GatewayView, query: Query, limit: int) -> dict[str, Any]
     outbox = link.outbox
     messages, size, memory = outbox.use
     entries = [entry for queue in outbox.queues.values() for entry in queue.in_memory() if entry.is_event]
+    events = ((entry, event) for entry in entries for event in events_of(entry.message))
     return {
         "peer": link.peer,
         "up": link.connection is not None,
@@ -35,12 +37,11 @@ def outbox_report(view: GatewayView, query: Query, limit: int) -> dict[str, Any]
         "full": "refuse" if outbox.refuses else "drop-newest",
         "is_nearly_full": outbox.has_backpressure,
         "dropped": {cause.name.lower(): count for cause, count in sorted(outbox.dropped.items())},
-        "messages": [_row(entry) for entry in islice(entries, limit)],
+        "messages": [_row(entry, event) for entry, event in islice(events, limit)],
     }
 
 
-def _row(entry: QueuedMessage) -> dict[str, Any]:
-    event = next(iter(events_of(entry.message)))
+def _row(entry: QueuedMessage, event: Forward) -> dict[str, Any]:
     expires_in_ms = entry.expires_in_ms(clock())
     return {
         "topic": event.topic,

@@ -5,7 +5,8 @@ The disk worker does on virtual time what the worker of a real journal does on f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from struct import Struct
 from typing import Final, Protocol
 
@@ -30,7 +31,7 @@ from edgebroker.overlay.link.journal_entries import RepeatedEntries
 from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLinks
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.link.options import LAN_OPTIONS, LinkOptions
-from edgebroker.overlay.messages import Message
+from edgebroker.overlay.messages import EventSeries, Message
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.storage.journal.journal import Journal
 from edgebroker.storage.journal.options import JournalOptions
@@ -43,6 +44,11 @@ from edgelab.simworld.simulation import Simulation
 
 def nothing() -> None:
     """Do nothing, where no callback is given."""
+
+
+def _numbered_parts(message: Message) -> Iterable[Message]:
+    """Return the events of a series of QoS 1; any other message is one part."""
+    return message.events() if isinstance(message, EventSeries) and message.first.qos else (message,)
 
 
 class DiskWorker:
@@ -327,14 +333,14 @@ class LinkedGateway:
     def publish(self, peer: str, message: Message, service: TrafficClass = TrafficClass.LIVE) -> Cause:
         """Send an event of a publisher, or a message of the routing, to *peer*."""
         cause = self.links[peer].send(message, service, self.simulation.now)
-        event = event_of(message)
-        if cause is Cause.NONE and event is not None and event.qos:
-            self._unsynced_publications.append((self.journal.lsn, event.header.eid))
+        for event in map(event_of, _numbered_parts(message)):
+            if cause is Cause.NONE and event is not None and event.qos:
+                self._unsynced_publications.append((self.journal.lsn, event.header.eid))
         return cause
 
     def _handle_messages(self, messages: list[Message]) -> None:
         now = self.simulation.now
-        for message in messages:
+        for message in chain.from_iterable(map(_numbered_parts, messages)):
             event = event_of(message)
             if event is not None and event.qos:
                 if event.header.eid in self._received_eids:

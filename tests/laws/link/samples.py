@@ -66,8 +66,10 @@ def some_series(chance: Random, flows: int = 5) -> EventSeries:
     first, count = some_forward(chance, flows), chance.choice([2, 3, 40])
     payload = chance.randbytes(count * chance.choice([1, 23, 60]))
     header = replace(first.header, sequence=min(first.header.sequence, (1 << 32) - count))
+    qos = chance.randrange(2)
     return EventSeries(
-        replace(first, header=header, payload=payload, qos=0, retain=False, expires_in_ms=None, predecessors=()), count
+        replace(first, header=header, payload=payload, qos=qos, retain=False, expires_in_ms=None, predecessors=()),
+        count,
     )
 
 

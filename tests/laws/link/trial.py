@@ -206,15 +206,23 @@ class Trial:
     def _publish_series(self, index: int, peer: str) -> None:
         chance, gateway = self.chance, self.gateways[index]
         publisher, count = index << 22 | chance.randrange(3), chance.choice([2, 20, 300])
+        qos = int(count == 20)
         header = EventHeader(publisher, self.sequences[index] + 1, 0, 0, published_ms=self.simulation.now // 1_000)
         self.sequences[index] += count
         payload = chance.randbytes(count * chance.choice([8, 60, 300]))
-        first = Forward(header, f"LIVE/{publisher}/0", payload, 0, False, f"client-{publisher}")
+        first = Forward(header, f"LIVE/{publisher}/0", payload, qos, False, f"client-{publisher}")
         series = EventSeries(first, count)
-        for event in series.events():
-            self.events[event.header.eid] = event
-            self.bare.add(event.header.eid)
+        eids = {event.header.eid for event in series.events()}
+        self.events |= {event.header.eid: event for event in series.events()}
+        drops = gateway.links[peer].outbox.drops
+        before = len(drops)
         gateway.publish(peer, series, TrafficClass.LIVE)
+        if qos:
+            eids -= {event.header.eid for drop in drops[before:] for each in drop.messages for event in events_of(each)}
+            self.given[index] |= eids
+            self.outstanding[index] |= eids
+        else:
+            self.bare |= eids
 
     # -- what must hold -------------------------------------------------------------------------------------------
 

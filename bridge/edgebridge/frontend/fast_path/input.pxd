@@ -14,7 +14,7 @@ from edgebroker.publication cimport Publication, plain
 
 cdef unsigned int AUTH, CONNECT, DISCONNECT, PUBLISH, SUBSCRIBE, UNSUBSCRIBE
 cdef Py_ssize_t ACKNOWLEDGED_BYTES_MAX, CONTROL_PACKET_BYTES_MAX, HELD_BYTES_MAX
-cdef Py_ssize_t SUBSCRIBE_BYTES_MAX
+cdef Py_ssize_t SERIES_EVENTS_MAX, SUBSCRIBE_BYTES_MAX
 
 
 cdef class InputFastPath:
@@ -54,6 +54,15 @@ cdef class InputFastPath:
         self, Connection connection, FanOut plan, bytes payload, now, Py_ssize_t stop
     ) except -1
     @cython.locals(
+        topic_end=Py_ssize_t, payload=Py_ssize_t, size=Py_ssize_t, count=Py_ssize_t, copies=Py_ssize_t, head=Py_ssize_t,
+        begin=Py_ssize_t, number=Py_ssize_t, identifier=Py_ssize_t, octet="const unsigned char*", payloads=bytes,
+        plans=FanOutCache, plan=FanOut, route=Route, session=Session, publication=Publication,
+        session_journal=SessionJournal, awaited="long long", readers=tuple,
+    )
+    cdef Py_ssize_t _publish_series(
+        self, Connection connection, bytes chunk, Py_ssize_t at, Py_ssize_t body, Py_ssize_t stop, Py_ssize_t end, now
+    ) except -1
+    @cython.locals(
         topic_end=Py_ssize_t, payload=Py_ssize_t, octet="const unsigned char*", octets=bytes, plans=FanOutCache, plan=FanOut,
         session=Session, publication=Publication, session_journal=SessionJournal, awaited="long long", copies=tuple, encoding=PublishEncoder,
         may_refuse=bint,
@@ -65,6 +74,13 @@ cdef class InputFastPath:
 
 @cython.locals(at=Py_ssize_t, end=Py_ssize_t)
 cdef bytes _payloads(bytes block, Py_ssize_t size, Py_ssize_t payload)
+
+@cython.locals(
+    octet="const unsigned char*", size=Py_ssize_t, identifier=Py_ssize_t, prefix=bytes, count=Py_ssize_t
+)
+cdef Py_ssize_t _count_of_series(
+    bytes chunk, Py_ssize_t at, Py_ssize_t topic_end, Py_ssize_t payload, Py_ssize_t stop, Py_ssize_t end, bint is_v5
+) except -1
 
 @cython.locals(size=Py_ssize_t, at=Py_ssize_t, shift=cython.uint, octet=cython.uint)
 cdef Py_ssize_t _reading(unsigned int first, bytes chunk, Py_ssize_t body, Py_ssize_t stop, bint is_v5) except -1

@@ -49,9 +49,9 @@ class PeerBackpressure:
         self.announced: dict[str, _AnnouncedBackpressure] = {}
         """By peer with a full outbox: what other gateways have been told of it."""
 
-    def may_refuse(self, size: int) -> bool:
-        """Whether an event of *size* bytes by a local client may have to be refused."""
-        return self._backpressure_table.is_active or self._links.lacks_room(size)
+    def may_refuse(self, size: int, count: int = 1) -> bool:
+        """Whether one of *count* events by a local client, of *size* bytes in all, may have to be refused."""
+        return self._backpressure_table.is_active or self._links.lacks_room(size, count)
 
     def can_wait(self, size: int) -> bool:
         """Return whether an event of *size* bytes, which its publisher is told that we have, may wait for answers: all

@@ -1,7 +1,7 @@
 """The fast path of events between clients and links: ordinary events, and whole batches of QoS 0.
 
-A batch of a local publisher leaves as a series, and a series arrives as a batch. Everything else goes through
-`FederationMember`.
+A batch of a local publisher leaves as a series, and a series arrives as a batch; at QoS 1 its events are delivered one
+by one. Everything else goes through `FederationMember`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from edgebroker.log_schema import EventId, MessageOrigin
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
+from edgebroker.overlay.link.class_queue import events_of
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.publication import Publication, plain
 from edgebroker.topics import has_disallowed, is_reserved
@@ -39,7 +40,7 @@ class FederationFastPath:
         send: Callable[[Collection[str], Message, Instant], None],
         pass_on: Callable[[Collection[SendMessage], Instant], None],
         accept: Callable[[Publication, Route, Instant], tuple[Copy, ...]],
-        is_tight: Callable[[int], bool],
+        is_tight: Callable[[int, int], bool],
         peer_copies: PeerCopyLedger,
     ) -> None:
         self._forwarding_cache = serial
@@ -54,7 +55,9 @@ class FederationFastPath:
         self.roaming: RoamingSessions | None = None
         """While sessions move, events of QoS 1 take the long way."""
         self.may_refuse = is_tight
-        """Whether an event of so many bytes may have to be refused, for too much waits for a peer."""
+        """Whether one of several events may have to be refused, for too much waits for a peer: their bytes in all, and
+        their number.
+        """
         self.invalidate = serial.clear
         """To be called when interests, advertisements or links have changed."""
 
@@ -62,13 +65,18 @@ class FederationFastPath:
         """The way of a run of up to *count_max* messages; None: each takes the long way."""
         return self._forwarding_cache.route_for(client, topic, count_max)
 
-    def send_batch(self, way: CachedRoute, topic: str, payloads: bytes, count: int, now: Instant) -> EventId:
-        """Send a run of QoS 0 to the peers of *way*, and return the identity of its first event.
+    def send_batch(
+        self, way: CachedRoute, topic: str, payloads: bytes, count: int, now: Instant, qos: int = 0
+    ) -> EventId:
+        """Send a run of QoS 0 or 1 to the peers of *way*, and return the identity of its first event.
 
-        The ledger does not know its copies yet: `open_batch` follows.
+        The ledger does not know its copies yet: `open_batch` follows at QoS 0.
         """
-        eid, message = self._forwarding_cache.publish(way, topic, payloads, 0, count, now)
-        if message is not None:
+        eid, message = self._forwarding_cache.publish(way, topic, payloads, qos, count, now)
+        if message is not None and qos and len(way.peers) > 1 and isinstance(message, EventSeries):
+            for event in message.events():  # each is one record of the journal for all peers
+                self._send(way.peers, event, now)
+        elif message is not None:
             self._send(way.peers, message, now)
         return eid
 
@@ -105,10 +113,14 @@ class FederationFastPath:
         if message is not None:
             self._send(way.peers, message, now)
         copies = route.accept(publication, self._node.ledger, now, len(way.peers), eid)
-        if self._node.ledger.log is not None:
-            for peer in way.peers:
-                self._peer_copies.open_copy(peer, eid, publication, now)
+        self.open_copies(way.peers, eid, publication, now)
         return copies
+
+    def open_copies(self, peers: Iterable[str], eid: EventId, publication: Publication, now: Instant) -> None:
+        """Tell the delivery log, if there is one, of the copies of *publication* for *peers*."""
+        if self._node.ledger.log is not None:
+            for peer in peers:
+                self._peer_copies.open_copy(peer, eid, publication, now)
 
     def receive(self, peer: str, message: Forward | EventSeries, now: Instant) -> bool:
         """Hand *message* to local clients and pass it on. False, and nothing has happened: it must go the long way."""
@@ -164,6 +176,8 @@ class FederationFastPath:
 
     def _receive_series(self, peer: str, series: EventSeries, now: Instant) -> bool:
         first = series.first
+        if first.qos:
+            return self._receive_reliable_series(peer, series, now)
         if has_disallowed(first.topic):  # of an older version; here no client may say it, and no plan is made for it
             return False
         plan = self._fan_out_cache.fan_out(first.topic.encode())
@@ -180,4 +194,37 @@ class FederationFastPath:
         size = len(first.payload) // series.count
         peers = [send.peer for send in sends]
         self.open_batch(peers, eid, first.client, number, series.count, first.topic, size, now, MessageOrigin.PEER)
+        return True
+
+    def _receive_reliable_series(self, peer: str, series: EventSeries, now: Instant) -> bool:
+        """Do what `_receive_event` does for each event of *series*, which is of QoS 1. An error in one delivery is
+        raised when all others are done.
+        """
+        first, (publisher, sequence) = series.first, series.first.header.eid
+        routes, ledger = self._node.routes, self._node.ledger
+        if routes.route(first.topic).extractor is not None:  # each has readers of its own
+            return False
+        sends = self._forwarding_cache.receive(peer, series, now)
+        if sends is None:
+            return False
+        if len(sends) > 1:
+            for events in zip(*[events_of(send.message) for send in sends], strict=True):  # each is one record for all
+                pairs = zip(sends, events, strict=True)
+                self._send_all([SendMessage(send.peer, event, send.service) for send, event in pairs], now)
+        elif sends:
+            self._send_all(sends, now)
+        failure: Exception | None = None
+        peers = [send.peer for send in sends]
+        payload, size, end = first.payload, len(first.payload) // series.count, len(first.payload)
+        for number, at in enumerate(range(0, end, size), sequence):
+            publication = plain(first.client, first.topic, payload[at : at + size], 1, now)
+            publication.origin = MessageOrigin.PEER
+            copies = routes.route(first.topic).accept(publication, ledger, now, len(sends), (publisher, number))
+            try:
+                self._delivery.deliver_promised(publication, copies, now)
+            except Exception as error:
+                failure = error
+            self.open_copies(peers, (publisher, number), publication, now)
+        if failure is not None:
+            raise failure
         return True

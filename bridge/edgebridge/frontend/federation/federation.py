@@ -534,6 +534,9 @@ class FederationMember:
         if isinstance(message, Forward | EventSeries):
             if self.fast_path is not None and self.fast_path.receive(peer, message, now):
                 return
+            if isinstance(message, EventSeries) and message.first.qos:
+                self.inbox.handle_each(peer, message.events(), now)
+                return
         elif isinstance(message, TraceInformationRequest | TraceInformationAnswer):
             self.tracer.measure_links()
         else:

@@ -157,6 +157,8 @@ class PeerCopyLedger(PageAccounts):
                 self._end_batch(_subscriber(peer), batch, fate, cause, now)
                 continue
             for forward in events_of(message):
+                if count > 1:  # of a series of QoS 1 each has a copy of its own
+                    publication = self._close_copy((peer, forward.header.eid))
                 self._end_copy(_subscriber(peer), publication or to_publication(forward, now), fate, cause, now)
 
     def _end_copy(self, subscriber: str, publication: Publication, fate: Fate, cause: Cause, now: Instant) -> None:

@@ -180,19 +180,23 @@ class PeerInbox:
         """Handle *messages*. What they lead to is on disk together with the record that they came, or not at all."""
         session_journal = self._journal
         session_journal.begin_transaction()
-        for message in messages:
-            try:
-                self._handle(link.peer, message, now)
-            except Exception as error:
-                self.fail(link.peer, message, error, now)
-                self.failed += 1
-                session_journal.begin_transaction()
+        self.handle_each(link.peer, messages, now)
         if session_journal.is_in_transaction:
             link.handled(now)
             session_journal.commit_transaction(now)
         else:  # there is nothing but the record that says so
             session_journal.commit_transaction(now)
             link.handled(now)
+
+    def handle_each(self, peer: str, messages: Iterable[Message], now: Instant) -> None:
+        """Handle *messages* of *peer*, in a transaction. An error costs the message alone in which it occurs."""
+        for message in messages:
+            try:
+                self._handle(peer, message, now)
+            except Exception as error:
+                self.fail(peer, message, error, now)
+                self.failed += 1
+                self._journal.begin_transaction()
 
     def fail(self, peer: str, what: object, error: Exception, now: Instant) -> None:
         """*error* was raised because of *what*, which is of *peer*. What is kept of it so far counts."""

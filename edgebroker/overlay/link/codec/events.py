@@ -32,6 +32,8 @@ SLOTS_MAX: Final = 1_024
 """Flows that both ends remember, each about 500 bytes; a gateway has some hundred devices with a few topics each."""
 NAMES_BYTES_MAX: Final = 1_024
 """Topic, client, user properties, content type and properties of a flow in any slot but 0."""
+RELIABLE_SERIES_MAX: Final = 256
+"""Events in a series of QoS 1. Each is delivered by itself, in 10 us, so that one item takes 3 ms of a turn at most."""
 TOPIC: Final = 0
 PUBLISHER: Final = 1
 CLIENT: Final = 2
@@ -278,8 +280,8 @@ class FlowReader:
         )
         if count == 1:
             return _in_order(forward, changes[PREDECESSORS]) if PREDECESSORS in changes else forward
-        if qos or retain:
-            raise FrameBroken(f"a series of QoS {qos} before byte {reader.at}; its events are QoS 0 and not retained")
+        if retain or qos > 1 or (qos and count > RELIABLE_SERIES_MAX):
+            raise FrameBroken(f"no series of {count} events of QoS {qos} before byte {reader.at}")
         return EventSeries(forward, count)
 
     def _changed(self, slot: int, changes: dict[Any, Any]) -> Flow:

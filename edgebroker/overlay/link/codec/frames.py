@@ -87,7 +87,9 @@ class LinkSignal:
 
 @dataclass(slots=True)
 class NumberedMessage:
-    """A message with the next number of its class. Not frozen, because one is created for each event."""
+    """A message with the next number of its class, or a series whose events have the next numbers. Not frozen, because
+    one is created for each event.
+    """
 
     service: TrafficClass
     message: Message
@@ -234,7 +236,13 @@ class FrameReader:
                 event = flows.read(reader, size)
                 if size != STEADY:
                     left -= reader.values >> 4
-                if isinstance(event, EventSeries) or event.qos == 0:
+                if isinstance(event, EventSeries):
+                    if event.first.qos:
+                        left -= event.count - 1  # each is delivered by itself
+                        items.append(NumberedMessage(TrafficClass(flows.service), event))
+                    else:
+                        items.append(event)
+                elif event.qos == 0:
                     items.append(event)
                 else:
                     items.append(NumberedMessage(TrafficClass(flows.service), event))

@@ -541,12 +541,16 @@ def alone(message: Message, service: int, expires_in_ms: int | None = None) -> b
     """Return *message* as an item without reference to others."""
     if isinstance(message, Forward):
         return FlowWriter().write(message, int(service), expires_in_ms)
+    if isinstance(message, EventSeries):
+        return FlowWriter().write_series(message, int(service))
     return body(message, service)
 
 
-def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
-    """Decode the output of `alone`. Raises FrameBroken."""
-    steps = steps_alone(data)
+def read_alone(data: bytes, may_be_series: bool = False) -> tuple[Message, TrafficClass]:
+    """Decode the output of `alone`. *may_be_series*: in the journal several events of QoS 1 may be one item. Raises
+    FrameBroken.
+    """
+    steps = steps_alone(data, may_be_series)
     while True:
         try:
             next(steps)
@@ -555,8 +559,8 @@ def read_alone(data: bytes) -> tuple[Message, TrafficClass]:
             return whole
 
 
-def steps_alone(data: bytes) -> Steps[tuple[Message, TrafficClass]]:
-    """Decode the output of `alone` in steps."""
+def steps_alone(data: bytes, may_be_series: bool = False) -> Steps[tuple[Message, TrafficClass]]:
+    """Decode the output of `alone` in steps; as `read_alone`."""
     reader = CborReader(data, LINK_CBOR)
     size = reader.array()
     if not size or reader.at == len(data):
@@ -565,7 +569,7 @@ def steps_alone(data: bytes) -> Steps[tuple[Message, TrafficClass]]:
     if data[reader.at] >> 5 == UNSIGNED:
         flows = FlowReader()
         message, service = flows.read(reader, size), TrafficClass(flows.service)
-        if isinstance(message, EventSeries):
+        if isinstance(message, EventSeries) and not (may_be_series and message.first.qos):
             raise FrameBroken("a series does not stand alone")
     else:
         kind = reader.integer()
