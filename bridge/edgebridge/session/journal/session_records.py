@@ -225,7 +225,9 @@ def message_record(
     is_brief: what copies are for is left out, if they are for no group: they are for the topic then. 20,000 filters of
     2 KiB are larger than a record.
     """
-    rows = [_copy(session.number, entry, is_brief) for session, entry in copies]
+    rows = []
+    for session, entry in copies:  # not a comprehension, whose variables would have no C types
+        rows.append(_copy(session.number, entry, is_brief))
     flags = 0 if publication.stored == publication.stated else NUMBERED
     said = NUMBER.pack(publication.stored) if flags else b""
     if publication.expires_at is not None:
