@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from edgebridge.wire.dialect import V5
@@ -13,7 +15,7 @@ from edgebroker.log_schema import Cause
 from edgebroker.overlay.link.class_queue import QueueFigures
 from edgebroker.overlay.link.codec.events import RELIABLE_SERIES_MAX, FlowWriter
 from edgebroker.overlay.link.codec.frames import FrameWriter, SignalCode, signal_item
-from edgebroker.overlay.link.journal_entries import RepeatedEntries
+from edgebroker.overlay.link.journal_entries import RepeatedEntries, SharedEntry
 from edgebroker.overlay.link.journal_records import LinkRecordKind, StoredLink, StoredLinks
 from edgebroker.overlay.link.outbox import BOUNDS, SERIES_BYTES, LinkOutbox, OutboxBounds
 from edgebroker.overlay.link.receiver import LinkReceiver, ReceivePositions
@@ -47,11 +49,11 @@ class RecordList:
     def entries(self) -> int:
         return sum(record[0] == LinkRecordKind.ENTRY for record in self.records)
 
-    def stored(self) -> StoredLink:
+    def stored(self, peer: str = "peer") -> StoredLink:
         links = StoredLinks()
         for record in self.records:
             links.apply(record)
-        return links.links["peer"]
+        return links.links[peer]
 
 
 def series(count: int = COUNT, size: int = 8, sequence: int = 1, topic: str = "t") -> EventSeries:
@@ -147,6 +149,25 @@ def test_a_snapshot_repeats_it_though_the_connection_is_lost_in_between() -> Non
     assert numbers(restored(snapshot)) == [*range(1, COUNT + 1)]
     snapshot.records.append(disk.records[-1])  # what was acknowledged meanwhile
     assert numbers(restored(snapshot)) == [*range(4, COUNT + 1)]
+
+
+def test_for_several_peers_it_is_one_record_and_each_finds_its_own_numbers() -> None:
+    disk = RecordList()
+    outboxes = {name: LinkOutbox(name, BOUNDS, disk) for name in ("peer", "other", "away")}
+    for name in ("peer", "other"):
+        outboxes[name].opened({}, False)
+    outboxes["other"].enqueue(series(3, topic="other"), LIVE, 0)
+    shared, whole = SharedEntry(disk), series()
+    for outbox in outboxes.values():
+        outbox.enqueue(whole, LIVE, 0, shared.following(whole))
+    shared.append()
+    kinds = Counter(record[0] for record in disk.records)
+    assert (kinds[LinkRecordKind.ENTRIES], kinds[LinkRecordKind.ENTRY]) == (1, 1 + COUNT)
+    for name, first, service in (("peer", 1, LIVE), ("other", 4, LIVE), ("away", 1, BACKLOG)):
+        again = LinkOutbox(name, BOUNDS, RecordList())
+        assert again.restore(disk.stored(name)) == 0
+        assert numbers(again, service)[-COUNT:] == [*range(first, first + COUNT)]
+        assert again.events()[-COUNT:] == [*whole.events()]
 
 
 def test_where_nobody_is_connected_or_a_flow_is_late_its_events_wait_one_by_one() -> None:

@@ -12,7 +12,7 @@ from edgebroker.overlay.link.class_queue import QueuedMessage
 from edgebroker.overlay.link.codec.events import AloneWriter
 from edgebroker.overlay.link.codec.messages import alone
 from edgebroker.overlay.link.journal_records import EntryRow, entries_record, entry_record
-from edgebroker.overlay.messages import Forward, Message
+from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.overlay.traffic_class import TrafficClass
 
 
@@ -25,7 +25,7 @@ class LinkStorage(Protocol):
 
 
 class SharedEntry:
-    """The copies of one event in several outboxes, which are one record of the journal.
+    """The copies of one event, or of one series of QoS 1, in several outboxes, which are one record of the journal.
 
     Give it to `LinkOutbox.enqueue` as `following` returns it. Nothing is in the journal before `append`, which must
     follow before anything else is appended that depends on the event.
@@ -33,23 +33,22 @@ class SharedEntry:
 
     def __init__(self, storage: LinkStorage) -> None:
         self._storage = storage
-        self._event: Forward | None = None
+        self._message: Forward | EventSeries | None = None
         self._item = b""
         self._expires_at: int | None = None
         self._copies: list[tuple[EntryRow, QueuedMessage]] = []
 
     def following(self, message: Message) -> SharedEntry | None:
         """Return it for *message*, None if that has a record of its own or none; append what is of another event."""
-        if type(message) is not Forward or not message.qos:
+        event = message.first if isinstance(message, EventSeries) else message
+        if type(event) is not Forward or not event.qos:
             self.append()
             return None
-        first = self._event
-        if (
-            first is not None
-            and first is not message
-            and (first.header.eid != message.header.eid or first.payload is not message.payload)
-        ):
-            self.append()
+        known = self._message
+        if known is not None and known is not message:
+            first = known.first if isinstance(known, EventSeries) else known
+            if event is not message or first.header.eid != event.header.eid or first.payload is not event.payload:
+                self.append()
         return self
 
     def add(
@@ -57,24 +56,27 @@ class SharedEntry:
         peer: str,
         service: TrafficClass,
         entry: QueuedMessage,
-        event: Forward,
+        event: Forward | EventSeries,
         expires_at: int | None,
         writer: AloneWriter,
     ) -> None:
-        """Add the copy *entry* for *peer*, which contains *event*; *expires_at*: on the stored clock."""
-        if self._event is None:
-            self._event, self._item, self._expires_at = event, writer.write(event, int(service)), expires_at
-        marked = None if event is self._event else event
+        """Add the copy *entry* for *peer*, which contains *event*; *expires_at*: on the stored clock. The copies of a
+        series have the same marks.
+        """
+        if self._message is None:
+            item = writer.write(event, int(service)) if isinstance(event, Forward) else alone(event, service)
+            self._message, self._item, self._expires_at = event, item, expires_at
+        marked = event if isinstance(event, Forward) and event is not self._message else None
         self._copies.append((EntryRow(peer, service, entry.number, marked), entry))
 
     def append(self) -> None:
         """Append the record, if there is any copy. Copies of QoS 2 are not sent before it is on disk."""
-        event, copies = self._event, self._copies
+        event, copies = self._message, self._copies
         if event is None:
             return
-        self._event, self._copies = None, []
+        self._message, self._copies = None, []
         lsn = self._storage.append(_record([row for row, _ in copies], self._expires_at, self._item), waits=True)
-        if event.qos == 2:
+        if isinstance(event, Forward) and event.qos == 2:
             for _, entry in copies:
                 entry.lsn = lsn
 

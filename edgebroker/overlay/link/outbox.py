@@ -17,7 +17,7 @@ reservation is on disk, and a new run begins behind all reserved numbers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -97,6 +97,11 @@ RESERVE: Final = 2
 """With a disk, as many times the bounds are filled before events are refused that the peer may not even want."""
 
 
+def reliable_parts(series: EventSeries) -> Iterator[EventSeries | Forward]:
+    """Iterate over *series*, of QoS 1, in parts that are one item and one record each."""
+    return series.parts(min(SERIES_BYTES, RELIABLE_SERIES_MAX * (len(series.first.payload) // series.count)))
+
+
 @dataclass(frozen=True, slots=True)
 class DroppedMessages:
     """Messages that were dropped, and why."""
@@ -160,7 +165,7 @@ class LinkOutbox:
         """
         if isinstance(message, EventSeries):
             if message.first.qos:
-                return self._enqueue_reliable_series(message, service, now)
+                return self._enqueue_reliable_series(message, service, now, shared)
             return self._enqueue_series(message, service)
         event = message if type(message) is Forward else event_of(message)
         if event is None:
@@ -222,16 +227,18 @@ class LinkOutbox:
         causes = [self._enqueue_bare(QueuedMessage(part, 0, None), service) for part in series.parts(SERIES_BYTES)]
         return causes[-1]
 
-    def _enqueue_reliable_series(self, series: EventSeries, service: TrafficClass, now: Instant) -> Cause:
-        """Accept the events of *series*, which are of QoS 1 and do not expire.
+    def _enqueue_reliable_series(
+        self, series: EventSeries, service: TrafficClass, now: Instant, shared: SharedEntry | None
+    ) -> Cause:
+        """Accept the events of *series*, which are of QoS 1 and do not expire. *shared*: as in `enqueue`,
+        if *series* is one of `reliable_parts`.
 
         They stay together in LIVE only, and only as long as the connection lasts: all else finds single events in the
         queues. Returns what `enqueue` returns for the last of them.
         """
         event, queue, cause = series.first, self.queues[service], Cause.NONE
-        octets = min(SERIES_BYTES, RELIABLE_SERIES_MAX * (len(event.payload) // series.count))
         are_short = len(event.topic) + len(event.client) <= SERIES_BYTES and service is TrafficClass.LIVE
-        for part in series.parts(octets):
+        for part in reliable_parts(series):
             entry = QueuedMessage(part, queue.next_number + messages_in(part) - 1, None)
             stays_whole = are_short and self.is_open and queue.waiting_bytes < self._bounds.live_bytes
             if (
@@ -245,8 +252,11 @@ class LinkOutbox:
                 continue
             if self._storage is not None:
                 self._reserve(entry.number, self._storage)
-                record = entry_record(self.peer, service, entry.number, None, alone(part, service))
-                self._storage.append(record, waits=True)
+                if shared is not None:
+                    shared.add(self.peer, service, entry, part, None, self._alone)
+                else:
+                    record = entry_record(self.peer, service, entry.number, None, alone(part, service))
+                    self._storage.append(record, waits=True)
             self._push(entry, service)
             cause = Cause.NONE
         return cause

@@ -22,6 +22,7 @@ from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.node.subscriptions import Copy
 from edgebroker.overlay.link.class_queue import events_of
+from edgebroker.overlay.link.outbox import reliable_parts
 from edgebroker.overlay.messages import EventSeries, Forward, Message
 from edgebroker.publication import Publication, plain
 from edgebroker.topics import has_disallowed, is_reserved
@@ -74,8 +75,8 @@ class FederationFastPath:
         """
         eid, message = self._forwarding_cache.publish(way, topic, payloads, qos, count, now)
         if message is not None and qos and len(way.peers) > 1 and isinstance(message, EventSeries):
-            for event in message.events():  # each is one record of the journal for all peers
-                self._send(way.peers, event, now)
+            for part in reliable_parts(message):  # each is one record of the journal for all peers
+                self._send(way.peers, part, now)
         elif message is not None:
             self._send(way.peers, message, now)
         return eid
@@ -207,12 +208,12 @@ class FederationFastPath:
         sends = self._forwarding_cache.receive(peer, series, now)
         if sends is None:
             return False
-        if len(sends) > 1:
-            for events in zip(*[events_of(send.message) for send in sends], strict=True):  # each is one record for all
+        if len(sends) == 1 and not _is_marked(sends[0]):
+            self._send_all(sends, now)
+        elif sends:  # each event is one record for all, with the marks of each copy
+            for events in zip(*[events_of(send.message) for send in sends], strict=True):
                 pairs = zip(sends, events, strict=True)
                 self._send_all([SendMessage(send.peer, event, send.service) for send, event in pairs], now)
-        elif sends:
-            self._send_all(sends, now)
         failure: Exception | None = None
         peers = [send.peer for send in sends]
         payload, size, end = first.payload, len(first.payload) // series.count, len(first.payload)
@@ -228,3 +229,8 @@ class FederationFastPath:
         if failure is not None:
             raise failure
         return True
+
+
+def _is_marked(send: SendMessage) -> bool:
+    """Return whether a series is for other clusters than the peer's too."""
+    return isinstance(send.message, EventSeries) and send.message.first.header.civ != 0
