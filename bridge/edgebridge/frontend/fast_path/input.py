@@ -364,6 +364,8 @@ class InputFastPath:
             return 0
         if session_journal.is_refusing or session_journal.is_full or (self.refuses_when_full and route.copies):
             return 0
+        if federation_path.is_roaming:
+            return 0
         way = federation_path.route_of(session.client_id, plan.topic, count)
         if way is None or federation_path.may_refuse(count * size, count):
             return 0

@@ -62,6 +62,11 @@ class FederationFastPath:
         self.invalidate = serial.clear
         """To be called when interests, advertisements or links have changed."""
 
+    @property
+    def is_roaming(self) -> bool:
+        """Whether sessions move, so that events of QoS 1 take the long way."""
+        return self.roaming is not None and self.roaming.is_active
+
     def route_of(self, client: str, topic: str, count_max: int) -> CachedRoute | None:
         """The way of a run of up to *count_max* messages; None: each takes the long way."""
         return self._forwarding_cache.route_for(client, topic, count_max)
@@ -104,7 +109,7 @@ class FederationFastPath:
     def accept(self, publication: Publication, route: Route, now: Instant) -> tuple[Copy, ...]:
         """As `Overlay.accept`, for a publication of QoS 1 without properties that is not to be retained."""
         way = None
-        if self.roaming is None or not self.roaming.is_active:
+        if not self.is_roaming:
             way = self.route_of(publication.publisher, publication.topic, 1)
         if way is None:
             return self._accept(publication, route, now)
@@ -135,7 +140,7 @@ class FederationFastPath:
             or first.expires_in_ms is not None
             or first.header.trace  # its deliveries are recorded
             or is_reserved(first.topic)
-            or (first.qos and self.roaming is not None and self.roaming.is_active)
+            or (first.qos and self.is_roaming)
         ):
             return False
         if isinstance(message, Forward):
