@@ -205,8 +205,8 @@ class Trial:
 
     def _publish_series(self, index: int, peer: str) -> None:
         chance, gateway = self.chance, self.gateways[index]
-        publisher, count = index << 22 | chance.randrange(3), chance.choice([2, 20, 300])
-        qos = int(count == 20)
+        publisher, count = index << 22 | chance.randrange(3), chance.choice([3, 20, 300])
+        qos = int(count == 3)  # more of them make a trial twice as long
         header = EventHeader(publisher, self.sequences[index] + 1, 0, 0, published_ms=self.simulation.now // 1_000)
         self.sequences[index] += count
         payload = chance.randbytes(count * chance.choice([8, 60, 300]))
