@@ -6,12 +6,17 @@ from collections import Counter
 
 import pytest
 
+from edgebridge.frontend.admin import move_client
+from edgebridge.frontend.client_moves import MoveOutcome
+from edgebridge.frontend.options import Redirect
 from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX
 from edgebridge.wire.dialect import V5, V311, Dialect
 from edgebridge.wire.packets import Will
 from edgebridge.wire.properties import Property
+from edgebridge.wire.reasons import ReasonCode
 from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
+from edgebroker.names import ClientId
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
@@ -127,6 +132,21 @@ def test_the_old_connection_ends(seed: int) -> None:
     assert other.sessions_lost == 0
     assert not walk.reader.client.is_connected
     assert walk.sessions() == ["b.2"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_gateway_that_sent_a_client_to_another_one_learns_that_it_is_there(seed: int, kept: bool) -> None:
+    walk = Walk(seed)
+    frontend, now = walk.gateways["a.0"].frontend, walk.simulation.now
+    redirect = Redirect(ReasonCode.USE_ANOTHER_SERVER, "b.example:1883")
+    assert move_client(frontend, frontend.connect_handler.sessions[ClientId("walker")], "b.1", redirect, now)
+    walk.reader.kept = kept
+    walk.walk("b.1")
+    walk.wait(SETTLED)
+    last = frontend.connect_handler.moves.last("walker")
+    assert last is not None
+    assert (last.gateway, last.outcome) == ("b.1", MoveOutcome.ARRIVED)
+    assert walk.sessions() == ["b.1"]
 
 
 def test_an_unknown_client_costs_no_message(seed: int) -> None:

@@ -93,6 +93,7 @@ class SessionDepartures:
             session = None
         number, gateway = self._table.whereabouts(client)
         self._claims.client_gone(key)
+        self._keeper.moves.arrived(client)  # if an operator sent it
         if session is None:
             if number < key.number and gateway not in (key.gateway, self._table.own):
                 self._table.send(gateway, claim, now)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Final, Protocol, TypeAlias
 
+from edgebridge.frontend.client_moves import ClientMoves
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.session_quota import SessionQuota
@@ -64,6 +65,10 @@ class SessionKeeper(Protocol):
     @property
     def sessions(self) -> dict[ClientId, Session]:
         """The sessions that are here."""
+
+    @property
+    def moves(self) -> ClientMoves:
+        """The clients that were sent to other gateways."""
 
     @property
     def session_quota(self) -> SessionQuota:
