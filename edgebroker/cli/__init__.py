@@ -28,7 +28,7 @@ COMMANDS = {
     "explain": "Show how a filter is understood and found.",
     "status": "Show how a running gateway is.",
     "links": "Show how a running gateway stands with its peers.",
-    "place": "Show which publishers should be at another gateway.",
+    "place": "Show which publishers should be at another gateway, and move them.",
     "outbox": "Look at what waits for a peer of a running gateway, and discard it.",
     "bridge": "Look at the bridges of a running gateway, and change them.",
     "client": "Look at the clients of a running gateway, disconnect them, end sessions.",

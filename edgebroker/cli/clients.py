@@ -167,11 +167,11 @@ def move(names: Sequence[str], target: str, for_good: bool, gateway: GatewayOpti
     orders = ClientOrders(gateway.endpoint(), "move")
     for name, answer in orders.each(names, to=target, for_good="yes" if for_good else "no"):
         were_all_connected = were_all_connected and answer["moved"]
-        click.echo(json.dumps(answer) if as_json else _move_line(name, answer))
+        click.echo(json.dumps(answer) if as_json else move_line(name, answer))
     sys.exit(orders.exit_code or (0 if were_all_connected else 1))
 
 
-def _move_line(name: str, answer: dict[str, Any]) -> str:
+def move_line(name: str, answer: dict[str, Any]) -> str:
     """Returns what became of the order to move a client, for people."""
     if not answer["moved"]:
         return f"{name} was not connected"

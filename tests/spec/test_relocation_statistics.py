@@ -31,7 +31,8 @@ from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.publication import Publication
 from edgebroker.relocation.delivery_tree import DeliveryTree, OverlayTrees
 from edgebroker.relocation.placement import PlacementRefusal
-from edgebroker.runtime.peers.placement import placement_report
+from edgebroker.runtime.peers.client_ways import ClientWays
+from edgebroker.runtime.peers.placement import measured_publishers, placement_report
 from edgebroker.topics import TopicFilter
 from edgebroker.trace_records import QueueDelays, TraceInformationAnswer, TraceInformationRequest, TraceRecord
 from edgelab.simworld.client import SimulatedClient
@@ -119,9 +120,18 @@ def test_a_publisher_whose_readers_are_elsewhere_should_be_there() -> None:
     assert (found.refusal, found.target) == (None, min(delays, key=lambda name: (loads[name], delays[name], name)))
 
     gateway, now = world.gateways["a.0"], world.simulation.now
-    report = placement_report(world.statistics("a.0"), TOPOLOGY, gateway.frontend, now, 10)
+    link_state = gateway.overlay.peers.gossip.link_state
+    ways = ClientWays(TOPOLOGY, "a.0", link_state, gateway.frontend.connect_handler.sessions)
+    report = placement_report(world.statistics("a.0"), TOPOLOGY, ways, now, 10)
     [row] = report["proposals"]
-    assert (row["client"], row["to"], row["way"], row["version"]) == ("pump", found.target, "reconnect", "5")
+    assert (row["client"], row["to"], row["way"], row["version"]) == ("pump", found.target, "none", "5")
+    assert row["why_none"].startswith(f"where clients connect to {found.target} is not known")
+    [measured] = measured_publishers(world.statistics("a.0"), now)
+    assert (measured["client"], measured["load"], measured["delay_ms"]) == (
+        "pump",
+        4.0,
+        round(delays["a.0"] / 1_000, 3),
+    )
     assert (row["load"], report["proposed"]) == ({"here": 4.0, "there": 3.0}, 1)
     crossing = {(one["from"], one["to"]): one["bytes_per_minute"] for one in row["uplinks"]}
     assert crossing["0", "1"]["here"] == crossing["0", "2"]["here"] == pytest.approx(8 * 50 * 60, rel=0.02)

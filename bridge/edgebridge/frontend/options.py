@@ -43,6 +43,9 @@ class ListenerContext:
     verdict: AuthenticationResult | None = None
     """Who comes in here, if nobody needs to be asked: a part of this gateway, whose session lasts as long as it
     wishes."""
+    has_tls: bool | None = False
+    """Whether clients come in with TLS; None: it is not known, because a proxy may have ended it."""
+    is_websocket: bool = False
 
 
 class FrontendHost:

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from edgebridge.frontend.admin import end_connection, end_session, move_client
 from edgebridge.frontend.client_moves import MoveWay
-from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.handlers.connect import KEEP_ALIVE_GRACE, Ban
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, Redirect, RedirectReason
@@ -33,7 +32,7 @@ from edgebroker.dataclasses import dataclass
 from edgebroker.filters.attributes import Extractor
 from edgebroker.instants import SECOND, Instant
 from edgebroker.log_schema import Cause
-from edgebroker.names import Address, ClientAddress, ClientId
+from edgebroker.names import ClientId
 from edgebroker.node.shared_groups import RemoteMembers
 from edgebroker.node.subscriptions import Subscription
 from edgebroker.publication import Publication
@@ -45,7 +44,6 @@ from edgebroker.runtime.http.retained import publication_row
 from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level
-from edgebroker.runtime.settings.sections import ListenerSettings
 
 BY_NAME: Final = "client"
 """Sorts by client identifier; all other sort keys are numbers, see `RANKS`."""
@@ -322,7 +320,7 @@ def find_session(frontend: Frontend, query: Query) -> Session:
     raise QueryInvalid(f"there is no client {name!r}{hint}")
 
 
-def _find_client_session(view: GatewayView, query: Query) -> Session:
+def find_client_session(view: GatewayView, query: Query) -> Session:
     """As `find_session`, but raises OrderError for the session of a bridge."""
     session = find_session(view.frontend, query)
     if session.client_id.startswith(BRIDGE_CLIENT_PREFIX):
@@ -336,7 +334,7 @@ def _bridge_error(client: str) -> OrderError:
 
 
 async def _disconnect(view: GatewayView, query: Query) -> dict[str, Any]:
-    session = _find_client_session(view, query)
+    session = find_client_session(view, query)
     is_done = end_connection(view.frontend, session)
     view.reactor.schedule_flush()
     view.reactor.arm_timer()
@@ -344,9 +342,20 @@ async def _disconnect(view: GatewayView, query: Query) -> dict[str, Any]:
 
 
 async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
-    session, gateway = _find_client_session(view, query), query.get("to", "")
+    session, gateway = find_client_session(view, query), query.get("to", "")
+    if not gateway:
+        raise QueryInvalid("to which gateway? say to=")
     reason = MOVE_REASONS[read_choice(query, "for_good", "no", MOVE_REASONS)]
-    reference = server_reference(view, session, gateway)
+    return order_move(view, session, gateway, reason)
+
+
+def order_move(view: GatewayView, session: Session, gateway: str, reason: RedirectReason) -> dict[str, Any]:
+    """Sends the client of *session* to *gateway*; returns the answer to the order. Raises OrderError, ClientUnmovable,
+    TopologyInvalid, MoveTableFull.
+    """
+    if view.peer_manager is None:
+        raise OrderError("this gateway is in no federation; overlay.topology names the file that lists the others")
+    reference = view.peer_manager.client_ways().server_reference(session, gateway)
     moves = view.frontend.connect_handler.moves
     way = move_client(view.frontend, session, gateway, Redirect(reason, reference), clock())
     if way is not None:
@@ -365,52 +374,8 @@ async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
     }
 
 
-def server_reference(view: GatewayView, session: Session, gateway: str) -> str:
-    """Returns where the client of *session* finds *gateway*, as a Server Reference; empty for one of MQTT 3.1.1. Raises
-    OrderError, QueryInvalid, TopologyInvalid.
-    """
-    if view.peer_manager is None:
-        raise OrderError("this gateway is in no federation; overlay.topology names the file that lists the others")
-    if not gateway:
-        raise QueryInvalid("to which gateway? say to=")
-    membership = view.peer_manager.membership
-    membership.topology.gateway(gateway)
-    if gateway == membership.name:
-        raise OrderError(f"the clients of this gateway are at {gateway} already")
-    addresses = membership.topology.client_addresses(gateway)
-    if not addresses:
-        raise OrderError(f"where clients connect to {gateway} is not known: give it `clients` in the topology file")
-    connection: Connection | None = session.connection
-    usable: list[Address] = []
-    if connection is not None and connection.is_v5:
-        number = connection.listener_context.number
-        listener = next((one.settings for one in view.listeners if one.context.number == number), ListenerSettings())
-        usable = _usable_addresses(session.client_id, listener, gateway, addresses)
-    if not view.peer_manager.overlay.peers.gossip.link_state.is_reachable(gateway):
-        raise OrderError(f"no path is open to {gateway}: it could not take over the session")
-    return " ".join(map(str, usable))
-
-
-def _usable_addresses(
-    client: str, listener: ListenerSettings, gateway: str, addresses: Sequence[ClientAddress]
-) -> list[Address]:
-    """Returns those of *addresses* that *client*, which came in by *listener*, can use. Raises OrderError.
-
-    A Server Reference has no scheme: a client that follows it connects as before, with TLS or without. So it gets the
-    addresses of its own kind only, and is never led from TLS to a connection without.
-    """
-    if listener.protocol == "websocket":
-        raise OrderError(f"{client} is connected by WebSocket, and `clients` has addresses of MQTT over TCP alone")
-    is_known = listener.is_tls or not listener.proxy_protocol  # a proxy may have ended TLS
-    usable = [one.address for one in addresses if not is_known or one.is_tls == listener.is_tls]
-    if not usable:
-        how, missing = ("with TLS", "mqtts://") if listener.is_tls else ("without TLS", "mqtt://")
-        raise OrderError(f"{client} is connected {how}, and `clients` of {gateway} has no {missing}")
-    return usable
-
-
 async def _end(view: GatewayView, query: Query) -> dict[str, Any]:
-    session = _find_client_session(view, query)
+    session = find_client_session(view, query)
     was_connected = session.is_connected
     if session.number and view.frontend.journal.is_refusing:
         raise OrderError(f"the disk takes nothing: {view.frontend.journal.trouble}")
@@ -437,7 +402,7 @@ async def _block(view: GatewayView, query: Query) -> dict[str, Any]:
     blocked = frontend.connect_handler.blocked
     if name not in blocked and len(blocked) >= BLOCKED_MAX:
         raise OrderError(f"{BLOCKED_MAX:,} clients are blocked, and no more can be; unblock some")
-    ban = blocked[name] = Ban(clock() + seconds * SECOND, _unix_s(view), seconds, reason)
+    ban = blocked[name] = Ban(clock() + seconds * SECOND, stored_unix_s(view), seconds, reason)
     asyncio.get_running_loop().call_later(seconds, expire_block, blocked, name, ban)
     session = frontend.connect_handler.sessions.get(ClientId(name))
     is_disconnected = session is not None and end_connection(frontend, session)
@@ -454,7 +419,7 @@ async def _block(view: GatewayView, query: Query) -> dict[str, Any]:
     }
 
 
-def _unix_s(view: GatewayView) -> int:
+def stored_unix_s(view: GatewayView) -> int:
     """The time by the stored clock, which never goes back; without a store, by the machine's clock."""
     if view.store is None:
         return int(time.time())
@@ -480,7 +445,7 @@ async def _unblock(view: GatewayView, query: Query) -> dict[str, Any]:
 
 def blocked_clients(view: GatewayView) -> dict[str, Any]:
     """Returns the blocked clients, with the remaining time, the begin and the reason of each block."""
-    now, unix_s = clock(), _unix_s(view)
+    now, unix_s = clock(), stored_unix_s(view)
     rows = [
         {
             "client": name,

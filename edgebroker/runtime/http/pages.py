@@ -84,6 +84,7 @@ class HttpPages:
             "/retained": (self._retained, frozenset({"topic", "sort", "limit"})),
             "/links": (self._links, frozenset({"all"})),
             "/place": (self._place, frozenset({"all", "limit"})),
+            "/place/history": (self._place_history, frozenset({"all"})),
             "/outbox": (self._outbox, frozenset({"peer", "limit"})),
             "/bridges": (self._bridges, frozenset()),
             "/bridges/costs": (self._bridge_costs, frozenset({"name", "depth"})),
@@ -94,6 +95,7 @@ class HttpPages:
             "/clients": self._order_clients,
             "/retained": self._order_retained,
             "/outbox": self._order_outbox,
+            "/place": self._order_place,
             "/reload": self.guarded(self._order_reload),
         }
         """Path -> handler of POST."""
@@ -227,16 +229,22 @@ class HttpPages:
         return json_response(link_report(self._view.peer_manager))
 
     async def _place(self, query: Query) -> HttpResponse:
-        peer_manager = self._view.peer_manager
-        if peer_manager is None:
-            return text_response(HTTPStatus.NOT_FOUND, "this gateway has no peers: its settings name no topology")
-        from edgebroker.runtime.peers.placement import federation_placements
+        from edgebroker.runtime.http.place import placement_page
 
-        own = peer_manager.placement(read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX))
-        if read_choice(query, "all", "no", ["no", "yes"]) == "yes":
-            told, membership = await peer_manager.query_all(), peer_manager.membership
-            return json_response(federation_placements(membership.topology, membership.name, own, told))
-        return json_response({"gateways": [{"name": peer_manager.membership.name, **own}], "unreached": []})
+        return await placement_page(
+            self._view, query, read_integer(query, "limit", CLIENTS_DEFAULT, 0, ROWS_MAX), is_history=False
+        )
+
+    async def _place_history(self, query: Query) -> HttpResponse:
+        from edgebroker.runtime.http.place import placement_page
+
+        return await placement_page(self._view, query, 0, is_history=True)
+
+    async def _order_place(self, target: str) -> HttpResponse:
+        from edgebroker.runtime.http.orders import run_order
+        from edgebroker.runtime.http.place import PLACE_ORDERS
+
+        return await run_order(self._view, PLACE_ORDERS, target, self._has_token())
 
     async def _outbox(self, query: Query) -> HttpResponse:
         from edgebroker.runtime.http.outbox import outbox_report

@@ -40,7 +40,8 @@ async def federation_report(peer_manager: PeerManager) -> dict[str, Any]:
     for name, report in reports.items():
         with suppress(ValueError):
             rows[name] = decode_report(report)
-            rows[name].pop("placement", None)  # that is for `/place`
+            for key in ("placement", "measured"):  # they are for `/place`
+                rows[name].pop(key, None)
     known = peer_manager.membership.topology.gateways
     return {
         **peer_manager.described(),

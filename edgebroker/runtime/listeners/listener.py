@@ -262,6 +262,8 @@ class Listener:
             number=self._number,
             is_anonymous=settings.admits_anonymous(self._is_local),
             durability=settings.durability,
+            has_tls=settings.is_tls or (None if settings.proxy_protocol else False),
+            is_websocket=settings.protocol == "websocket",
         )
 
     @property

@@ -23,6 +23,7 @@ from edgebroker.overlay.link.link import STOPPING, Link
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
+from edgebroker.runtime.peers.client_ways import ClientWays
 from edgebroker.runtime.peers.connection import AcceptedPeer, DialError, NetworkWatch, PeerConnection, dial, reason_of
 from edgebroker.runtime.peers.membership import (
     FederationMembership,
@@ -32,7 +33,7 @@ from edgebroker.runtime.peers.membership import (
     prepare_change,
     relocation_options,
 )
-from edgebroker.runtime.peers.placement import TOLD_MAX, placement_report
+from edgebroker.runtime.peers.placement import TOLD_MAX, measured_publishers, placement_report
 from edgebroker.runtime.peers.status import LinkWatch, StatusAnswers, encode_report, link_summaries
 from edgebroker.runtime.private_files import replace_private
 from edgebroker.runtime.reload import PreparedChange
@@ -470,7 +471,9 @@ class PeerManager:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def _answer_status(self, overlay: FederationMember, request: int) -> None:
-        report = encode_report(self.summaries()["links"], {"placement": self.placement(TOLD_MAX)})
+        measured = measured_publishers(overlay.peers.relocation, clock())
+        more = {"placement": self.placement(TOLD_MAX), "measured": measured}
+        report = encode_report(self.summaries()["links"], more)
         overlay.answer_status(request, report, clock())
         self._reactor.schedule_flush()
 
@@ -480,8 +483,14 @@ class PeerManager:
 
     def placement(self, limit: int) -> dict[str, Any]:
         """Returns which publishers should be at other gateways, at most *limit*, and why others stay."""
-        frontend, topology = self._reactor.frontend, self.membership.topology
-        return placement_report(self.overlay.peers.relocation, topology, frontend, clock(), limit)
+        statistics, topology = self.overlay.peers.relocation, self.membership.topology
+        return placement_report(statistics, topology, self.client_ways(), clock(), limit)
+
+    def client_ways(self) -> ClientWays:
+        """Returns how clients get to other gateways at the moment."""
+        sessions = self._reactor.frontend.connect_handler.sessions
+        link_state = self.overlay.peers.gossip.link_state
+        return ClientWays(self.membership.topology, self.membership.name, link_state, sessions)
 
     async def query_all(self) -> dict[str, bytes]:
         """Asks all other gateways of the federation for their links. Returns name -> JSON of those that answer within

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX
-from edgebridge.session.session import Session
 from edgebroker.federation.relocation import PlacedPublisher, PlacementEstimate, RelocationStatistics
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Instant
-from edgebroker.names import ClientId
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.relocation.placement import PlacementPriority, PlacementRefusal
+from edgebroker.runtime.peers.client_ways import ClientWays
 from edgebroker.runtime.peers.status import decode_report
-
-if TYPE_CHECKING:
-    from edgebridge.frontend.frontend import Frontend
 
 TOLD_MAX: Final = 50
 """Proposals that another gateway is told: 25 KiB. It is told how many there are."""
@@ -27,7 +22,7 @@ UNSEEN: Final = "unseen"
 
 
 def placement_report(
-    statistics: RelocationStatistics, topology: Topology, frontend: Frontend, now: Instant, limit: int
+    statistics: RelocationStatistics, topology: Topology, ways: ClientWays, now: Instant, limit: int
 ) -> dict[str, Any]:
     """Returns what is proposed, at most *limit* publishers, those that gain most first, and why others stay; JSON."""
     options, proposed, stays = statistics.options, list[tuple[PlacedPublisher, PlacementEstimate]](), Counter[str]()
@@ -44,7 +39,7 @@ def placement_report(
         return (-delay, -load, one[0].publisher.client) if is_by_delay else (-load, -delay, one[0].publisher.client)
 
     proposed.sort(key=rank)
-    sessions, site_names = frontend.connect_handler.sessions, {site.index: site.name for site in topology.sites}
+    site_names = {site.index: site.name for site in topology.sites}
     return {
         "mode": options.mode.value,
         "priority": options.goal.priority.value,
@@ -53,7 +48,7 @@ def placement_report(
         **statistics.figures,
         "untracked": statistics.untracked,
         "proposed": len(proposed),
-        "proposals": [_row(one, made, sessions, site_names, now) for one, made in proposed[:limit]],
+        "proposals": [_row(one, made, ways, site_names, now) for one, made in proposed[:limit]],
         "stays": {name: stays[name] for name in (*(one.name.lower() for one in PlacementRefusal), UNSEEN)},
     }
 
@@ -61,7 +56,7 @@ def placement_report(
 def _row(
     each: PlacedPublisher,
     estimate: PlacementEstimate,
-    sessions: Mapping[ClientId, Session],
+    ways: ClientWays,
     site_names: Mapping[int, str],
     now: Instant,
 ) -> dict[str, Any]:
@@ -77,7 +72,7 @@ def _row(
         "load": {"here": round(estimate.load_here / events, 3), "there": round(estimate.load_there / events, 3)},
         "gain_percent": {"delay": round(100 * delay_gain, 1), "load": round(100 * load_gain, 1)},
         "uplinks": _uplinks(estimate, site_names),
-        **_way(each.publisher.client, sessions),
+        **ways.described(each.publisher.client, estimate.target),
         "confidence": {
             "sessions": each.sessions,
             "unusable": each.unusable,
@@ -113,17 +108,35 @@ def _uplinks(estimate: PlacementEstimate, site_names: Mapping[int, str]) -> list
     ]
 
 
-def _way(client: str, sessions: Mapping[ClientId, Session]) -> dict[str, Any]:
-    """Returns how a client can get to another gateway. Its operator has to let it connect there, whatever its version;
-    bridges and publications of clients that are away cannot move.
+def measured_publishers(statistics: RelocationStatistics, now: Instant) -> list[dict[str, Any]]:
+    """Returns what trace sessions say of the TOLD_MAX publishers that came last, which may have been moved; JSON."""
+    made = ((one.publisher.client, one.estimate) for one in [*statistics.publishers][-TOLD_MAX:])
+    return [
+        {
+            "client": client,
+            "delay_ms": round(estimate.delay_here / MILLISECOND, 3),
+            "load": round(estimate.load_here / max(1, estimate.events), 3),
+            "age_s": round((now - estimate.made_at) / SECOND, 1),
+        }
+        for client, estimate in made
+        if estimate is not None
+    ]
+
+
+def told_measurements(told: Mapping[str, bytes]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns the rows of `measured_publishers` of other gateways by gateway and client. *told*: as for
+    `federation_placements`; who does not tell any is left out.
     """
-    session = sessions.get(ClientId(client))
-    connection = None if session is None else session.connection
-    can_move = connection is not None and not client.startswith(BRIDGE_CLIENT_PREFIX)
-    return {
-        "way": "reconnect" if can_move else "none",
-        "version": None if connection is None else connection.dialect.version,
-    }
+    measured: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, answer in told.items():
+        try:
+            rows = decode_report(answer)["measured"]
+            measured[name] = {
+                str(row["client"]): {key: float(row[key]) for key in ("delay_ms", "load", "age_s")} for row in rows
+            }
+        except (ValueError, KeyError, TypeError):
+            continue
+    return measured
 
 
 def _told_placement(report: dict[str, Any]) -> dict[str, Any]:
