@@ -24,10 +24,10 @@ from edgebroker.federation.relocation import PlacementEstimate
 from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.overlay.advertisements import LocalPublisher
 from edgebroker.runtime.gateway import Gateway
-from edgebroker.runtime.http.place import HISTORY_FILE, HISTORY_MAX, AppliedMove, PlacementHistory
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.peers.placement import told_measurements
 from edgebroker.runtime.peers.status import encode_report
+from edgebroker.runtime.placement_history import HISTORY_FILE, HISTORY_MAX, AppliedMove, PlacementHistory
 
 from ..support.gateway_in_process import Paper, come, with_gateway
 from ..support.topologies import TWO_GATEWAYS

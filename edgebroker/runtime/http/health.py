@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from edgebroker.runtime.block_list import BlockListFile
     from edgebroker.runtime.bridges.bridges import BridgeManager
     from edgebroker.runtime.delivery_log import DeliveryLogDirectory
-    from edgebroker.runtime.http.place import PlacementHistory
     from edgebroker.runtime.http.tracing import Tracer
     from edgebroker.runtime.peers.peers import PeerManager
+    from edgebroker.runtime.placement_history import PlacementHistory
     from edgebroker.runtime.reload import ReloadOutcome
     from edgebroker.storage.deliverylog.writer import DeliveryLog
 
