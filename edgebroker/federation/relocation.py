@@ -51,6 +51,9 @@ may have more, for it is over at once.
 PUBLISHERS_MAX: Final = 20_000
 """Publishers that are looked at, about 10 MiB. Others are counted, and stay where they are."""
 
+ARRIVALS_MAX: Final = 1_000
+"""Clients from other gateways that are remembered until they publish; the oldest are forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementEstimate:
@@ -153,6 +156,7 @@ class RelocationStatistics:
         self._dues: list[tuple[Instant, int]] = []
         self._waiting: deque[PlacedPublisher] = deque()
         self._open: dict[int, PlacedPublisher] = {}
+        self._arrived: dict[str, Instant] = {}  # clients that have come with a session of theirs, and when
         self._ready: set[str] = set()  # peers that are connected and know the messages
         self._known_trees: OverlayTrees | None = None
 
@@ -199,7 +203,18 @@ class RelocationStatistics:
             self.untracked += 1
             return
         each = self._publishers[publisher.number] = PlacedPublisher(publisher, now)
+        if publisher.client in self._arrived:
+            self.limiter.arrived(publisher.number, self._arrived.pop(publisher.client))
         self._plan(each, now + FIRST_AFTER)
+
+    def client_arrived(self, client: str, now: Instant) -> None:
+        """Note that *client* has come from another gateway: where it publishes, it stays for a while."""
+        if (publisher := self._advertisements.publisher(client)) is not None:
+            self.limiter.arrived(publisher.number, now)
+            return
+        if len(self._arrived) >= ARRIVALS_MAX:
+            del self._arrived[next(iter(self._arrived))]
+        self._arrived[client] = now
 
     def session_of(self, publisher: LocalPublisher, publication: Publication, now: Instant) -> int:
         """Return the session of an event of *publisher*, whose `cached_until` is 0: it is *publication*, and has the
@@ -400,18 +415,20 @@ class RelocationStatistics:
         each.sessions += 1
         self._rest(each, now)
         refusal = self.limiter.refusal(end.publisher, end.is_partial or not here, tree.marked_share, now)
-        if refusal is not None:
+        if refusal not in (None, PlacementRefusal.RECENT):  # the costs of one that has moved are wanted for its history
             each.unusable += 1
             each.outcome = refusal
             return
         delays = {broker: tree.delay(broker, 2 * tree.distance(self._name, broker)) for broker in loads}
         choice = choose(self.options.goal, self._name, loads, delays)
-        self.limiter.count(choice.refusal)
-        self.proposed += choice.refusal is None
-        each.outcome = choice.refusal
+        if refusal is None:
+            refusal = choice.refusal
+            self.limiter.count(refusal)
+            self.proposed += refusal is None
+        each.outcome = refusal
         each.estimate = PlacementEstimate(
             choice.target,
-            choice.refusal,
+            refusal,
             here,
             int(loads[choice.target]),
             delays[self._name],

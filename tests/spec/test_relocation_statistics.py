@@ -22,7 +22,7 @@ from edgebroker.federation.relocation import RelocationStatistics
 from edgebroker.federation.router import FederationRouter
 from edgebroker.header import EventHeader
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration
-from edgebroker.overlay.advertisements import SEQUENCE_MODULUS
+from edgebroker.overlay.advertisements import SEQUENCE_MODULUS, LocalPublisher
 from edgebroker.overlay.messages import CAPABILITY_MESSAGES, Forward
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
@@ -137,6 +137,38 @@ def test_a_publisher_whose_readers_are_elsewhere_should_be_there() -> None:
     assert crossing["0", "1"]["here"] == crossing["0", "2"]["here"] == pytest.approx(8 * 50 * 60, rel=0.02)
     assert crossing["0", "1"]["there"] == 0
     assert sum(report["stays"].values()) == 0
+
+
+@pytest.mark.parametrize("has_published", [False, True])
+def test_a_publisher_that_has_come_from_another_gateway_stays_for_ten_minutes(has_published: bool) -> None:
+    world = PlantWorld("b.1", "b.1", "a.2")
+    statistics = world.statistics("a.0")
+    if has_published:
+        world.publish(1, SECOND)
+    statistics.client_arrived("pump", world.simulation.now)
+    world.publish(230, 20 * MILLISECOND)
+    world.run(4 * SECOND)
+    [pump] = statistics.publishers
+    assert pump.outcome is PlacementRefusal.RECENT
+    assert pump.estimate is not None
+    assert (pump.estimate.load_here, pump.estimate.refusal) == (400, PlacementRefusal.RECENT)
+    assert (statistics.proposed, statistics.limiter.refusals[PlacementRefusal.RECENT]) == (0, 1)
+    assert [row["client"] for row in measured_publishers(statistics, world.simulation.now)] == ["pump"]
+    world.run(11 * MINUTE)
+    world.publish(230, 20 * MILLISECOND)
+    world.run(4 * SECOND)
+    [pump] = statistics.publishers
+    assert (statistics.proposed, pump.outcome) == (1, None)
+
+
+def test_clients_that_come_and_never_publish_are_forgotten() -> None:
+    statistics = PlantWorld("a.2").statistics("a.0")
+    for number in range(relocation_module.ARRIVALS_MAX + 1):
+        statistics.client_arrived(f"c{number}", number)
+    for number, client in enumerate(("c0", "c1"), 100):
+        statistics.add(LocalPublisher(client, number, 0), 0)
+    refused = [statistics.limiter.refusal(number, False, 0.0, SECOND) for number in (100, 101)]
+    assert refused == [None, PlacementRefusal.RECENT]
 
 
 def test_what_is_asked_of_others_is_less_than_3_percent_of_all_messages() -> None:

@@ -17,9 +17,11 @@ from edgebridge.wire.reasons import ReasonCode
 from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.names import ClientId
+from edgebroker.overlay.advertisements import LocalPublisher
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.relocation.placement import PlacementRefusal
 from edgelab.simworld.broker import FAIR
 from edgelab.simworld.checkers import unaccounted
 from edgelab.simworld.gateways import SimulatedGateways
@@ -147,6 +149,10 @@ def test_the_gateway_that_sent_a_client_to_another_one_learns_that_it_is_there(s
     assert last is not None
     assert (last.gateway, last.outcome) == ("b.1", MoveOutcome.ARRIVED)
     assert walk.sessions() == ["b.1"]
+    statistics = walk.gateways["b.1"].overlay.peers.relocation
+    statistics.add(LocalPublisher("walker", 1 << 40, 0), walk.simulation.now)
+    refusal = statistics.limiter.refusal(1 << 40, False, 0.0, walk.simulation.now)
+    assert refusal is (PlacementRefusal.RECENT if kept else None), "a session that came along has moved"
 
 
 def test_an_unknown_client_costs_no_message(seed: int) -> None:

@@ -133,6 +133,7 @@ class SessionArrivals:
             claims = None if kept.claims is None else Acl({}, tuple(read_rule(text) for text in kept.claims))
             session = self._keeper.begin_absent(client, kept.user, claims, kept.expiry_s, kept.durability, now)
             self._claims.note_arrival(client, key.number)
+            self._table.member.peers.relocation.client_arrived(client, now)
         else:
             flags = TransferFlag.ADDITION | TransferFlag.RELEASED
             self._table.send(holder, SessionRelease(key, True), now)
