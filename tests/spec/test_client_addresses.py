@@ -9,9 +9,9 @@ import pytest
 
 from edgebroker.errors import EdgebrokerError
 from edgebroker.runtime.gateway import Gateway
-from edgebroker.runtime.http.clients import server_reference
 from edgebroker.runtime.http.pages import HttpPages
-from edgebroker.runtime.http.query import QueryInvalid
+from edgebroker.runtime.listeners.listener import Listener
+from edgebroker.runtime.peers.client_ways import ClientWays
 from edgebroker.runtime.settings.sections import ListenerSettings
 from edgebroker.runtime.topology_file import parse_topology
 
@@ -58,16 +58,14 @@ def reference(
     listener: ListenerSettings, gateway: str, is_v5: bool = True, is_reachable: bool = True, text: str = TOPOLOGY
 ) -> str:
     """The Server Reference for a client that came in by *listener*."""
-    link_state = SimpleNamespace(is_reachable=lambda name: is_reachable)
-    overlay = SimpleNamespace(peers=SimpleNamespace(gossip=SimpleNamespace(link_state=link_state)))
-    membership = SimpleNamespace(name="gw-here", topology=parse_topology(text, "t.toml"))
-    view: Any = SimpleNamespace(
-        peer_manager=SimpleNamespace(membership=membership, overlay=overlay),
-        listeners=[SimpleNamespace(context=SimpleNamespace(number=7), settings=listener)],
+    paths: Any = SimpleNamespace(is_reachable=lambda name: is_reachable)
+    nothing: Any = SimpleNamespace()
+    door = Listener(nothing, 7, nothing)
+    door.update(listener, None)
+    session: Any = SimpleNamespace(
+        client_id="pump-3", connection=SimpleNamespace(is_v5=is_v5, listener_context=door.context)
     )
-    connection = SimpleNamespace(is_v5=is_v5, listener_context=SimpleNamespace(number=7))
-    session: Any = SimpleNamespace(client_id="pump-3", connection=connection)
-    return server_reference(view, session, gateway)
+    return ClientWays(parse_topology(text, "t.toml"), "gw-here", paths, {}).server_reference(session, gateway)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +106,6 @@ def test_a_client_with_tls_is_not_led_to_a_connection_without() -> None:
 def test_a_gateway_that_is_not_reached_gets_no_clients() -> None:
     with pytest.raises(EdgebrokerError, match="no path is open to gw-both"):
         reference(TLS, "gw-both", is_reachable=False)
-    with pytest.raises(QueryInvalid, match="say to="):
-        reference(TLS, "")
 
 
 def test_a_gateway_alone_has_nowhere_to_send_clients() -> None:
@@ -118,6 +114,7 @@ def test_a_gateway_alone_has_nowhere_to_send_clients() -> None:
         order = HttpPages(gateway.view).order_routes["/clients"]
         for query, status, why in (
             ("name=a&to=b", 409, "this gateway is in no federation"),
+            ("name=a", 400, "to which gateway? say to="),
             ("name=a&to=b&for_good=perhaps", 400, "for_good is 'perhaps'"),
             ("name=a&too=b", 400, "did you mean to?"),
             ("name=$bridge/x&to=b", 400, "there is no client"),
