@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import field
 from typing import Final, Protocol, TypeAlias
 
 from edgebridge.frontend.connection import Connection
@@ -55,6 +56,8 @@ class PendingClaim:
     """The gateways that have not answered."""
     pending: PendingConnect | None = None
     is_answered: bool = False
+    successors: set[TransferKey] = field(default_factory=set)
+    """Later claims of other gateways: what comes by this one goes on to the last of them."""
 
 
 class SessionClaims:
@@ -69,6 +72,8 @@ class SessionClaims:
         self._resume_connect: ResumeConnect | None = None
         self._wait: Duration = 0
         self._claims: dict[str, PendingClaim] = {}
+        self._overtaken: dict[str, PendingClaim] = {}
+        """Claims that are not answered, and whose clients have gone on to other gateways."""
         self._numbers: dict[str, int] = {}
         """Client -> the number of the claim by which its session came, or that it would have had when it began here."""
         self._unanswered: set[str] = set()
@@ -174,13 +179,25 @@ class SessionClaims:
         self._table.gone.pop(client, None)
         return holders - {self._table.own}
 
-    def client_gone(self, key: TransferKey) -> None:
-        """Know that the client of a claim is at another gateway, and no longer waits here."""
+    def client_gone(self, key: TransferKey) -> bool:
+        """Know that the client of a claim is at another gateway, and no longer waits here. Returns whether its session
+        may still come, by an earlier claim: then it goes on, or `denied` tells that gateway that there is none.
+        """
+        client = key.client
         self._table.note_gone(key)
-        claim = self._claims.get(key.client)
+        claim = self._claims.get(client)
         if claim is not None and claim.number < key.number:
-            del self._claims[key.client]
+            del self._claims[client]
             self._refuse_pending(claim)
+            if not claim.is_answered:
+                if client not in self._overtaken and len(self._overtaken) >= NUMBERS_MAX:
+                    del self._overtaken[next(iter(self._overtaken))]
+                self._overtaken[client] = claim
+        overtaken = self._overtaken.get(client)
+        if overtaken is None or overtaken.number >= key.number:
+            return False
+        overtaken.successors.add(key)
+        return True
 
     def _refuse_pending(self, claim: PendingClaim) -> None:
         """Refuse the CONNECT that waits for *claim*: its client has connected again."""
@@ -227,11 +244,18 @@ class SessionClaims:
             if pending is not None and not pending.connection.closing:
                 invalid = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
                 self._keeper.refuse(pending.connection, invalid, CLIENT_ID_REFUSED, client=key.client)
-        elif claim is not None and key.gateway == self._table.own:
+        elif claim is not None and claim.number == key.number:  # that of an earlier claim says nothing of this one
             claim.awaited.discard(gateway)
             if not claim.awaited:
                 claim.is_answered = True
                 self._table.plan(now + 1)
+        overtaken = self._overtaken.get(key.client)
+        if overtaken is not None and overtaken.number == key.number:
+            overtaken.awaited.discard(gateway)
+            if not overtaken.awaited:
+                del self._overtaken[key.client]
+                for successor in sorted(overtaken.successors):
+                    self._table.send(successor.gateway, SessionDenial(successor), now)
 
     def is_claimed(self, client: str) -> bool:
         """Return whether the session of *client* is being claimed."""
@@ -239,6 +263,7 @@ class SessionClaims:
 
     def answered(self, client: str) -> None:
         """The session of *client* can be used: its CONNECT, if one waits, waits no longer."""
+        self._overtaken.pop(client, None)
         claim = self._claims.get(client)
         if claim is not None:
             claim.is_answered = True

@@ -91,13 +91,13 @@ class SessionDepartures:
             # Its client has gone on, perhaps without having heard of it: the session that it knows is the earlier one.
             self._claims.end_unused(session, now)
             session = None
-        number, gateway = self._table.whereabouts(client)
-        self._claims.client_gone(key)
+        number, gateway = self._table.whereabouts(client, key.gateway)
+        is_expected = self._claims.client_gone(key)
         self._keeper.moves.arrived(client)  # if an operator sent it
         if session is None:
-            if number < key.number and gateway not in (key.gateway, self._table.own):
+            if number < key.number and gateway != self._table.own:
                 self._table.send(gateway, claim, now)
-            elif not claim.is_clean:
+            elif not (claim.is_clean or is_expected or self._is_coming(key)):
                 self._table.send(key.gateway, SessionDenial(key), now)
         elif claim.is_clean or session.user not in ("", claim.user):
             self._keeper.end_session(session, now)
@@ -107,6 +107,15 @@ class SessionDepartures:
             self.depart(session, key, now)
         else:
             self._table.send(key.gateway, SessionDenial(key), now)
+
+    def _is_coming(self, key: TransferKey) -> bool:
+        """Return whether the session is on its way to the gateway that claims it, by an earlier claim."""
+        moves = [
+            state.departure
+            for each, state in self._table.departures.items()
+            if each.client == key.client and each.gateway == key.gateway
+        ]
+        return any(move is not None and not move.acknowledged for move in moves)
 
     def handle_receipt(self, receipt: PieceReceipt, now: Instant) -> None:
         """Handle that a piece has come: another one may be sent."""

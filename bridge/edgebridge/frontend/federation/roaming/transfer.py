@@ -227,14 +227,16 @@ class RoamingTable:
         """Count a copy that *session* does not get, because of *cause*."""
         self.node.ledger.drop(now, entry.publication, session.client_id, entry.text, entry.qos, cause)
 
-    def whereabouts(self, client: str) -> tuple[int, int]:
-        """Return the number of the last claim of the session of *client* by another gateway, and where it has gone."""
-        found = [self.gone.get(client, (0, self.own))]
+    def whereabouts(self, client: str, asker: int | None = None) -> tuple[int, int]:
+        """Return the number of the last claim of the session of *client* by another gateway, and where it has gone.
+        *asker*: a gateway that does not have it.
+        """
+        found = [(0, self.own), self.gone.get(client, (0, self.own))]
         for state in self.departures.values():
             departure = state.departure
             if departure is not None and departure.key.client == client:
                 found.append((departure.key.number, departure.peer))
-        return max(found)
+        return max(each for each in found if each[1] != asker)
 
     def note_gone(self, key: TransferKey) -> None:
         """Know that the client of a claim is at another gateway."""
