@@ -23,6 +23,7 @@ from edgebroker.federation.interests import ClusterInterests, covering_search
 from edgebroker.instants import SECOND, Duration, Instant
 from edgebroker.interest import Interest
 from edgebroker.limits import WAITING_BYTES_MAX, WAITING_EVENTS_MAX
+from edgebroker.log_schema import EventId
 from edgebroker.overlay.advertisements import Advertisement, Advertisements, PublisherFlow, advs_of
 from edgebroker.overlay.id_allocator import IdAllocator
 from edgebroker.overlay.link.class_queue import EVENT_BYTES
@@ -106,6 +107,10 @@ class PendingEvents:
         self.count -= len(queue.events)
         self.bytes -= sum(_size(forward) for forward, _ in queue.events)
         return list(queue.events)
+
+    def last_events(self) -> list[EventId]:
+        """Return the identity of the last event of each record."""
+        return [queue.events[-1][0].header.eid for queue in self._queues.values() if queue.events]
 
 
 def _size(forward: Forward) -> int:

@@ -35,6 +35,14 @@ from edgebridge.session.journal.session_records import (
     unsubscription_record,
 )
 from edgebridge.session.journal.state import JournalState
+from edgebridge.session.journal.transfer_records import (
+    StoredTransfer,
+    TransferFlag,
+    copy_event_record,
+    known_events_record,
+    last_events_record,
+    transfer_record,
+)
 from edgebridge.wire.fields import write_text
 from edgebroker.instants import CLOCK_IS_SET_AFTER, SECOND
 from edgebroker.node.ledger import Ledger
@@ -169,6 +177,12 @@ HISTORY = (
     PACKET.pack(SessionRecordKind.FORGOTTEN, 1, 8),
     unsubscription_record(1, "a/#"),
     bytes((SessionRecordKind.CLEARED,)) + write_text("r"),
+    transfer_record(1, StoredTransfer(TransferFlag.READY, 4, 3, 1_700, 2, "alice")),
+    copy_event_record(1, 4, (9, 3), True),
+    known_events_record(1, [(9, 3), (8, 1)]),
+    last_events_record(1, [(9, 3), (7, 2)]),
+    transfer_record(2, StoredTransfer(TransferFlag.DEPARTURE, 5, 5, 1_800, 1, "bob")),
+    transfer_record(1, StoredTransfer(TransferFlag.OVER, 4, 3, 1_700, 2, "alice")),
     ONE.pack(SessionRecordKind.ENDED, 2),
 )
 

@@ -237,8 +237,9 @@ class SessionDepartures:
             flags = PieceFlag(0)
 
     def _last_events(self, state: RoamingSession) -> dict[int, int]:
-        last = dict(state.last)
-        for publisher, sequence in (*self._table.member.peers.forwarder.last_events().items(), *state.known):
+        last, peers = dict(state.last), self._table.member.peers
+        seen = peers.forwarder.last_events().items()
+        for publisher, sequence in (*seen, *peers.region.pending.last_events(), *state.known):
             last[publisher] = max(sequence, last.get(publisher, 0))
         return last
 
