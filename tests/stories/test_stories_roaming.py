@@ -234,3 +234,17 @@ def test_a_walk_over_all_gateways(seed: int, crashes: bool) -> None:
     assert walk.reader.sessions_lost == 1
     assert walk.problems(is_ordered=not crashes) == []
     assert walk.sessions() == [walk.reader_gateway]
+
+
+def test_a_session_that_moves_on_keeps_its_order_when_the_move_before_has_ended(seed: int) -> None:
+    walk = Walk(seed)
+    walk.walk("b.1")
+    walk.wait()
+    walk.reader.cut()
+    walk.wait(8_500 * MILLISECOND)
+    # The old session ends ten seconds after the walk, between two messages of a publisher that is where the reader is.
+    walk.publish(500, 1, pause=3 * MILLISECOND)
+    walk.wait(5 * SECOND)
+    walk.walk("a.2")
+    walk.wait(SETTLED)
+    assert walk.problems() == []

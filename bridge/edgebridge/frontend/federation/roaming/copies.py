@@ -10,6 +10,7 @@ from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.frontend.queue_expiry import QueueExpiry
 from edgebridge.session.inflight import Inflight, QueueEntry, new_queue_entry
 from edgebridge.session.journal.requeue import requeue_copies
+from edgebridge.session.journal.session_records import settled_record
 from edgebridge.session.journal.state import StoredSession
 from edgebridge.session.journal.transfer_records import TransferFlag, copy_event_record, known_events_record
 from edgebridge.session.queue.outbox import SessionOutbox
@@ -107,9 +108,16 @@ class RoamingCopies:
             self._pager.queued(session, now)
 
     def release_held(self, state: RoamingSession, now: Instant) -> None:
-        """Deliver the copies of this gateway's own that did not come with the session."""
+        """Deliver the copies of this gateway's own that did not come with the session. They get new numbers: a session
+        that moves on, or is restored, has its queue in the order of these, and what came is before what was held.
+        """
         session = state.session
         for event, entry in state.held.items():
+            held_as = entry.number
+            session.last_copy += 1
+            entry.number = session.last_copy
+            self._journal.published(entry.publication, [(session, entry)], now)
+            self._journal.append_for(session, settled_record([(session.number, held_as)]), now)
             self._journal.append_for(session, copy_event_record(session.number, entry.number, event, False), now)
             state.events[entry.number] = event
             session.outbox.restore(entry)
