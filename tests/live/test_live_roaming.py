@@ -301,9 +301,9 @@ class Plant:
 
     def walk(self) -> None:
         """Let the walker connect to another gateway; it goes to yet another one if that is down."""
-        here = self.walker.place.name
-        choices = [place for name, place in self.places.items() if name != here and place.is_up()]
-        self.walker.place = self.random.choice(choices)
+        others = [place for place in self.places.values() if place is not self.walker.place]
+        self.wait_for(lambda: any(place.is_up() for place in others))
+        self.walker.place = self.random.choice([place for place in others if place.is_up()])
         self.walker.connect()
 
     def walk_in(self) -> None:
