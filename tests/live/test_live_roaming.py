@@ -46,7 +46,7 @@ from .conftest import PATIENCE_S, Gateway
 
 pytestmark = pytest.mark.live
 
-WALKS = int(os.environ.get("EDGEBROKER_WALKS", "8"))
+WALKS = int(os.environ.get("EDGEBROKER_WALKS", "5"))
 SEED = int(os.environ.get("EDGEBROKER_WALKS_SEED", "31"))
 REPORT = os.environ.get("EDGEBROKER_WALKS_REPORT")
 IS_RECORDED = WALKS >= 50
