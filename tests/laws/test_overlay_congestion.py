@@ -34,7 +34,10 @@ class Cliff:
         self.simulation = Simulation(seed)
         topology = Topology.product(Scot(Factor.parse("a"), 3))
         self.gateways = SimulatedGateways(
-            self.simulation, topology, is_stored=True, federation_options=FederationOptions(is_dynamic=is_dynamic)
+            self.simulation,
+            topology,
+            is_stored=True,
+            federation_options=FederationOptions(is_dynamic=is_dynamic, roams=False),
         )
         self.gateways.wait_for_links()
         self.publisher = Participant("publisher", self.gateways["a.0"], V5, True, 20, FAIR)
@@ -105,7 +108,7 @@ def test_a_gateway_whose_disk_takes_nothing_is_gone_around(is_dynamic: bool, qos
         simulation,
         Topology.product(Scot(Factor.parse("a-b"), 2)),
         is_stored=True,
-        federation_options=FederationOptions(is_dynamic=is_dynamic),
+        federation_options=FederationOptions(is_dynamic=is_dynamic, roams=False),
     )
     gateways.wait_for_links()
     publisher = Participant("publisher", gateways["a.0"], V5, True, 20, FAIR)
