@@ -378,8 +378,9 @@ class FederationRouter:
         """Let the gateway get what others in its cluster tell all of it. To be called before any link is up."""
         if self.gateway.neighbours:
             self.gossip.announce(self.interests.subscribed(SUBSCRIPTION, SITE_FILTER, ((),)))
-            address = TopicFilter.parse(address_of(self.gateway.number))
-            self.gossip.announce(self.interests.subscribed(ADDRESS_SUBSCRIPTION, address, ((),)))
+            if self._options.roams:
+                address = TopicFilter.parse(address_of(self.gateway.number))
+                self.gossip.announce(self.interests.subscribed(ADDRESS_SUBSCRIPTION, address, ((),)))
 
     def send_in_order(self, gateway: int, payload: bytes, now: Instant) -> list[SendMessage]:
         """Send *payload* to the gateway numbered *gateway*, which gets it once, behind what it was sent before, and
