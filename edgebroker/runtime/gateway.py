@@ -161,6 +161,8 @@ class Gateway:
         misplaced = str if self.store is None else self.store.worker.files.misplaced
         self._log_pump = LogPump(self.frontend, self._operator_log, clock, journal, misplaced, self._forwarder)
         self._started_at, self._started_unix_s = clock(), time.time()
+        if self._log is not None:  # before anything is logged, so that a run that is killed early has said when it was
+            self._log.anchor(clock(), _wall_clock())
         self.lag_monitor.on_each_beat(self._log_pump.pump)
         self.lag_monitor.on_each_beat(
             lambda: self.frontend.memory_limit.check_if_due(clock()), self._turn
@@ -454,7 +456,7 @@ class Gateway:
         """Every second, what the log has to say goes to the disk, bit by bit between the turns of the clients."""
         assert self._log is not None
         assert self._log_dir is not None
-        anchor_at = clock()
+        anchor_at = clock() + ANCHOR_EVERY
         while True:
             now, wall = clock(), _wall_clock()
             if now >= anchor_at:

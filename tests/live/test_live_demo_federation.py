@@ -31,8 +31,7 @@ def test_nine_gateways_lose_nothing_when_one_is_killed(tmp_path: Path) -> None:
     }
     assert found["published"] > 500
     assert found["handed_over"] > 0
-    assert found["runs"]["whole"] == 9, "the killed gateway has a second run"
-    assert found["runs"]["cut_short"] <= 1, "its first one may have written nothing yet"
+    assert found["runs"] == {"whole": 9, "cut_short": 1}, "the killed gateway has a second run"
     for uplink in found["uplinks"]:
         assert uplink["by_topic"]["bytes"] < uplink["flooding"]["bytes"]
         assert 0 < uplink["bytes"] < uplink["flooding"]["bytes"]
