@@ -327,15 +327,20 @@ class Forwarder:
         header = replace(forward.header, civ=0)
         return self.receive(arrival, replace(forward, header=header, predecessors=(), walked=0), now)
 
-    def send_again(self, message: Message, cluster: int, now: Instant) -> list[SendMessage]:
-        """As `reroute`, for any message; none is sent for those that are no events."""
+    def send_again(self, message: Message, peer: str) -> list[SendMessage]:
+        """Return the copies that leave instead of *message*, which waited on the broken link to *peer*; none if it is
+        no event. They are relays to *peer* itself: it may have passed the event on and lost it in a power cut. Its
+        neighbours have seen the event then, and would drop a copy that enters the cluster at one of them.
+        """
         if isinstance(message, Relay):  # it only passed through
             return self._relay.forward(message, TrafficClass.LIVE)
-        return self.reroute(message, cluster, now) if isinstance(message, Forward) else []
+        if not isinstance(message, Forward):
+            return []
+        return self._relay.relay(peer, replace(message, was_marked=True), TrafficClass.LIVE)
 
     def reroute(self, forward: Forward, cluster: int, now: Instant) -> list[SendMessage]:
-        """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any more,
-        or not connected: for its cluster, if that is still there, and for those with which it was marked.
+        """Return the copies that leave instead of one that waited for a gateway of *cluster* that is no peer any
+        more: for its cluster, if that is still there, and for those with which it was marked.
         """
         own = 0 if forward.passed else 1 << cluster
         clusters = clusters_of((forward.header.civ | own) & self._others)

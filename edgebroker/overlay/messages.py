@@ -366,7 +366,7 @@ class Backpressure:
 
 @dataclass(frozen=True, slots=True)
 class SendAgain:
-    """Asks a gateway to send on other paths what waits for the sender on the link between the two, which is broken.
+    """Asks a gateway to send as relays what waits for the sender on the link between the two, which is broken.
     Only gateways with the capability "order" decode it.
     """
 

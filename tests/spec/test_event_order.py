@@ -305,3 +305,37 @@ def test_what_was_on_a_link_that_broke_goes_around_it_in_its_place(qos: int, see
     road.mend()
     simulation.run_until(simulation.now + 60 * SECOND)
     assert len(reader.received) == 300, "nothing comes again when it is back"
+
+
+def test_what_a_gateway_passed_on_and_lost_comes_back_to_it_around_a_broken_link(seed: int) -> None:
+    """Its neighbour has seen the event, so that a copy which enters the site there is a duplicate."""
+    simulation = Simulation(seed)
+    gateways = SimulatedGateways(simulation, Topology.product(Scot(Factor.parse("a-b"), 2)), is_stored=True)
+    gateways.wait_for_links()
+    publisher = Participant("publisher", gateways["a.0"], V5, True, 20, FAIR)
+    away, neighbour = (Participant(f"at-{name}", gateways[name], V5, True, 20, FAIR) for name in ("a.1", "b.1"))
+    for one in (publisher, away, neighbour):
+        one.connect()
+    simulation.run_until(simulation.now + SECOND)
+    away.subscribe("t", 1)
+    neighbour.subscribe("t", 1)
+    simulation.run_until(simulation.now + 2 * SECOND)
+    away.cut()
+    store = gateways["a.1"].store
+    assert store is not None
+    store.disk.sync_us = (SECOND, SECOND)
+    publisher.publish("t", b"1", 1)
+    simulation.run_until(simulation.now + 100 * MILLISECOND)
+    assert [each.payload for each in neighbour.received] == [b"1"], "over a.1"
+    gateways["a.1"].power_off()
+    gateways.road("a.0", "a.1").cut()
+    simulation.run_until(simulation.now + 2 * SECOND)
+    store.disk.sync_us = (0, 0)
+    gateways["a.1"].power_on()
+    simulation.run_until(simulation.now + 5 * SECOND)
+    away.connect()
+    simulation.run_until(simulation.now + SECOND)
+    gateways.road("a.0", "a.1").mend()
+    simulation.run_until(simulation.now + 60 * SECOND)
+    assert [each.payload for each in away.received] == [b"1"]
+    assert [each.payload for each in neighbour.received] == [b"1"]

@@ -221,8 +221,7 @@ class Federation:
                     self.perform(gateway, self.peers[gateway].request_again(peer, b"", ()))
                 case EmptyOutbox(peer):
                     for message in self.outboxes.pop((gateway, peer), []):
-                        cluster = self.topology.gateway(peer).cluster
-                        self.perform(gateway, self.peers[gateway].forwarder.send_again(message, cluster, self.now))
+                        self.perform(gateway, self.peers[gateway].forwarder.send_again(message, peer))
                 case AttachHeader():
                     pass
 

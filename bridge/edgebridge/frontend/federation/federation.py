@@ -649,8 +649,7 @@ class FederationMember:
         if entries:
             self.perform(self.peers.link_down(peer, now), now)
         for entry in entries:
-            cluster = self.topology.gateway(peer).cluster
-            self.send_again(self.peers.forwarder.send_again(entry.message_at(now), cluster, now), now)
+            self.send_again(self.peers.forwarder.send_again(entry.message_at(now), peer), now)
 
     def _account_event(self, event: _FederationEvent, now: Instant) -> None:
         """An event of another gateway, or one that had to wait: it is in the books from now on, with its copies."""
