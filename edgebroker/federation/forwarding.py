@@ -25,7 +25,7 @@ from edgebroker.overlay.routing import (
     civ_of,
     clusters_of,
 )
-from edgebroker.overlay.sent_events import KEPT, SentEvents
+from edgebroker.overlay.sent_events import KEPT, SentEvents, flow_number
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.predicate import Attributes
@@ -123,9 +123,11 @@ class Forwarder:
         is_usual = all(self._mates[each] in peers and each not in self._detoured for each in clusters_of(pending))
         return (peers, pending) if is_plain and is_usual else None
 
-    def count_published(self, header: EventHeader, count: int, civ: int, is_reliable: bool, now: Instant) -> None:
+    def count_published(
+        self, header: EventHeader, flow: int, count: int, civ: int, is_reliable: bool, now: Instant
+    ) -> None:
         """Mark *count* events of a local client, from *header* on, as seen, and as sent to the clusters *civ* over the
-        usual paths. *is_reliable*: they are of QoS 1 or 2.
+        usual paths. *flow*: the `flow_number`. *is_reliable*: they are of QoS 1 or 2.
         """
         publisher, first = header.publisher, header.sequence
         if count == 1:
@@ -133,7 +135,7 @@ class Forwarder:
         else:
             self._duplicate_filter.is_new(publisher, first, count, self._own | self._others)
         if civ:
-            self._sent.add(publisher, first + count - 1, civ, is_reliable, now)
+            self._sent.add(flow, first + count - 1, civ, is_reliable, now)
 
     def publish(self, forward: Forward, record: Advertisement | None, now: Instant) -> list[SendMessage]:
         """Mark a local client's event as seen and return its copies. *record* advertises it; None: no cluster has been
@@ -148,7 +150,8 @@ class Forwarder:
         """Return *sends*, the copies of a local client's event, with its predecessors where a copy for the same cluster
         took another path a short time ago, or takes one now.
         """
-        publisher, sequence, is_reliable = forward.header.publisher, forward.header.sequence, forward.qos > 0
+        header, is_reliable = forward.header, forward.qos > 0
+        flow, sequence = flow_number(header.publisher, header.adv), header.sequence
         everywhere = 0
         for at, send in enumerate(sends):
             clusters, is_usual = self._clusters_of(send)
@@ -157,11 +160,11 @@ class Forwarder:
                 self._detoured |= dict.fromkeys(clusters_of(clusters), now)
             if unsettled := [each for each in clusters_of(clusters) if self._is_sorted(each)]:
                 predecessors = tuple(
-                    (each, self._sent.distance(publisher, sequence, each, is_reliable)) for each in unsettled
+                    (each, self._sent.distance(flow, sequence, each, is_reliable)) for each in unsettled
                 )
                 sends[at] = replace(send, message=_following(send.message, predecessors))
         if everywhere:
-            self._sent.add(publisher, sequence, everywhere, is_reliable, now)
+            self._sent.add(flow, sequence, everywhere, is_reliable, now)
         return sends
 
     def _is_sorted(self, cluster: int) -> bool:
@@ -201,7 +204,8 @@ class Forwarder:
 
     def dropped(self, forward: Forward) -> None:
         """Handle the loss of a copy that has not left: events that follow need not wait for it."""
-        self._sent.discard(forward.header.publisher, forward.header.sequence)
+        header = forward.header
+        self._sent.discard(flow_number(header.publisher, header.adv), header.sequence)
 
     def publish_inside(self, forward: Forward, now: Instant) -> list[SendMessage]:
         """Mark an event of this gateway as seen and return its copies, which stay in the cluster."""
@@ -414,10 +418,11 @@ class Forwarder:
 
     def _predecessor_inside(self, forward: Forward, gateway: str, now: Instant) -> tuple[int, int]:
         """Return the predecessor of *forward* for a gateway of this cluster, which gets it now."""
-        (publisher, sequence), is_reliable = forward.header.eid, forward.qos > 0
+        header, is_reliable = forward.header, forward.qos > 0
+        flow, sequence = flow_number(header.publisher, header.adv), header.sequence
         number = self._link_state.number_of(gateway)
-        distance = self._relayed_events.distance(publisher, sequence, number, is_reliable)
-        self._relayed_events.add(publisher, sequence, 1 << number, is_reliable, now)
+        distance = self._relayed_events.distance(flow, sequence, number, is_reliable)
+        self._relayed_events.add(flow, sequence, 1 << number, is_reliable, now)
         return self._cluster, distance
 
     def _after_relays(self, forward: Forward, sends: list[SendMessage], now: Instant) -> list[SendMessage]:

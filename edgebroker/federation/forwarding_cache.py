@@ -15,6 +15,7 @@ from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.log_schema import EventId
 from edgebroker.overlay.advertisements import PublisherFlow
 from edgebroker.overlay.messages import EventSeries, Forward
+from edgebroker.overlay.sent_events import flow_number
 
 CACHED_ROUTES_MAX: Final = 10_000
 """Cached pairs of publisher and topic, 300 bytes each; the cache is cleared when it is full."""
@@ -28,6 +29,8 @@ class CachedRoute(NamedTuple):
     """The peers that get each of them, unchanged."""
     civ: int
     """The other clusters that get each of them."""
+    number: int
+    """The flow's number in `overlay.sent_events`."""
 
 
 class ForwardingCache:
@@ -53,7 +56,8 @@ class ForwardingCache:
             if key in self._routes or (flow := self._cacheable_flow(client, topic)) is None:
                 return None
             found = self._router.forwarder.unconditional_peers(topic, flow.record)
-            route = None if found is None else CachedRoute(flow, *found)
+            number = flow_number(flow.publisher.number, flow.record.advertise.adv)
+            route = None if found is None else CachedRoute(flow, *found, number)
             if len(self._routes) >= CACHED_ROUTES_MAX:
                 self._routes.clear()
             self._routes[key] = route
@@ -91,7 +95,7 @@ class ForwardingCache:
             0,
             now // MILLISECOND + router.unix_offset_ms,
         )
-        router.forwarder.count_published(header, count, route.civ, qos > 0, now)
+        router.forwarder.count_published(header, route.number, count, route.civ, qos > 0, now)
         if not route.peers:
             return header.eid, None
         forward = Forward(header, topic, payload, qos, False, publisher.client)

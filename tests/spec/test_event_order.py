@@ -193,6 +193,28 @@ def test_events_that_enter_a_site_elsewhere_are_put_in_order_by_the_mate_of_the_
         assert [each.forward.payload for each in made.local_deliveries if each.gateway == gateway] == [b"1", b"2"]
 
 
+def test_an_event_that_left_late_because_it_waited_for_answers_is_no_predecessor_under_another_topic() -> None:
+    """Otherwise event 3 would not wait for event 2, which is in the queue of the congested link."""
+    made = federation("a", 3, DYNAMIC)
+    for number, gateway in enumerate(("a.1", "a.2")):
+        made.subscribe(gateway, number, "#")
+    made.publish("a.0", "P", "t/x", b"0")
+    made.settle()
+    made.publish("a.0", "P", "u/x", b"1")
+    assert list(made.reorder_buffers["a.0"]), "it waits until the other sites have said whether they want it"
+    made.publish("a.0", "P", "t/x", b"2")
+    stuck = made.links["a.0", "a.1"].pop()
+    made.peers["a.0"].end_window({"a.1": CONGESTED})
+    made.local_deliveries.clear()
+    made.settle()
+    made.publish("a.0", "P", "t/x", b"3")
+    made.settle()
+    assert [each.forward.payload for each in made.local_deliveries if each.gateway == "a.1"] == [b"1"]
+    made.links["a.0", "a.1"].append(stuck)
+    made.settle()
+    assert [each.forward.payload for each in made.local_deliveries if each.gateway == "a.1"] == [b"1", b"2", b"3"]
+
+
 def test_an_event_whose_predecessor_never_comes_waits_for_so_long_and_no_longer() -> None:
     made = federation("a", 2, DYNAMIC)
     made.subscribe("a.1", 1, "t/#")
