@@ -18,9 +18,12 @@ from typing import Final, NamedTuple, TypeAlias
 _HEAD: Final = Struct(">BHQH")  # kind, number of the claiming gateway, number of the claim, bytes of the client's name
 _PIECE: Final = Struct(">IBH")  # sequence, flags, items
 _ITEM: Final = Struct(">III")  # publisher and sequence of an event, 0 and 0: none; bytes of the record
+_CLAIM: Final = Struct(">BH")  # whether it is clean, number of the gateway that was asked; the user's name follows
+_DENIAL: Final = Struct(">HBQH")  # gateway that was asked, whether it refuses, number and gateway of a later claim
 _FLAG: Final = Struct(">B")
 _SEQUENCE: Final = Struct(">I")
 NO_EVENT: Final = (0, 0)
+NO_CLAIM: Final = (0, 0)
 
 
 class _Kind(IntEnum):
@@ -45,7 +48,9 @@ class SessionClaim(NamedTuple):
     """The client is here: the receiver ends its connection, and sends the session if it has one."""
 
     key: TransferKey
-    is_clean: bool
+    asked: int
+    """The number of the gateway to which the claiming one sent it; that may hand it on to where the session went."""
+    is_clean: bool = False
     """The client wants a new session: the old one ends, and nothing is sent."""
     user: str = ""
     """Who the client proved to be; empty: nobody in particular."""
@@ -55,8 +60,12 @@ class SessionDenial(NamedTuple):
     """The sender has no session of the client, or none for it."""
 
     key: TransferKey
+    asked: int
+    """As in the claim: for which gateway the sender answers."""
     is_refused: bool = False
     """The session belongs to another user, so this one may not use the client identifier."""
+    later: tuple[int, int] = NO_CLAIM
+    """The number of a later claim of the session, and the gateway at which the client is since then."""
 
 
 class PieceFlag(IntFlag):
@@ -107,10 +116,10 @@ TransferMessage: TypeAlias = SessionClaim | SessionDenial | SessionPiece | Piece
 def encode_transfer(message: TransferMessage) -> bytes:
     """Return *message* as the payload of an event."""
     match message:
-        case SessionClaim(key, is_clean, user):
-            return _head(_Kind.CLAIM, key) + _FLAG.pack(is_clean) + user.encode()
-        case SessionDenial(key, is_refused):
-            return _head(_Kind.DENIAL, key) + _FLAG.pack(is_refused)
+        case SessionClaim(key, asked, is_clean, user):
+            return _head(_Kind.CLAIM, key) + _CLAIM.pack(is_clean, asked) + user.encode()
+        case SessionDenial(key, asked, is_refused, later):
+            return _head(_Kind.DENIAL, key) + _DENIAL.pack(asked, is_refused, *later)
         case SessionPiece(key, sequence, flags, items):
             parts = [_head(_Kind.PIECE, key), _PIECE.pack(sequence, flags, len(items))]
             for item in items:
@@ -130,10 +139,11 @@ def read_transfer(payload: bytes) -> TransferMessage | None:
         key = TransferKey(gateway, number, payload[_HEAD.size : at].decode())
         match _Kind(kind):
             case _Kind.CLAIM:
-                is_clean, user = bool(_FLAG.unpack_from(payload, at)[0]), payload[at + _FLAG.size :].decode()
-                return SessionClaim(key, is_clean, user)
+                is_clean, asked = _CLAIM.unpack_from(payload, at)
+                return SessionClaim(key, asked, bool(is_clean), payload[at + _CLAIM.size :].decode())
             case _Kind.DENIAL:
-                return SessionDenial(key, bool(_FLAG.unpack_from(payload, at)[0]))
+                asked, is_refused, number, gateway = _DENIAL.unpack_from(payload, at)
+                return SessionDenial(key, asked, bool(is_refused), (number, gateway))
             case _Kind.PIECE:
                 return _read_piece(key, payload, at)
             case _Kind.RECEIPT:

@@ -34,13 +34,14 @@ from edgebroker.federation.session_transfer import (
 
 U32 = st.integers(0, 2**32 - 1)
 NAMES = st.text(max_size=20)
-KEYS = st.builds(TransferKey, st.integers(0, 0xFFFF), st.integers(0, 2**64 - 1), NAMES)
+GATEWAYS = st.integers(0, 0xFFFF)
+KEYS = st.builds(TransferKey, GATEWAYS, st.integers(0, 2**64 - 1), NAMES)
 EVENTS = st.tuples(U32, U32)
 ROWS = st.lists(EVENTS, max_size=4)
 ITEMS = st.lists(st.builds(PieceItem, st.binary(max_size=20), EVENTS), max_size=4).map(tuple)
 MESSAGES: st.SearchStrategy[TransferMessage] = st.one_of(
-    st.builds(SessionClaim, KEYS, st.booleans(), NAMES),
-    st.builds(SessionDenial, KEYS, st.booleans()),
+    st.builds(SessionClaim, KEYS, GATEWAYS, st.booleans(), NAMES),
+    st.builds(SessionDenial, KEYS, GATEWAYS, st.booleans(), st.tuples(st.integers(0, 2**64 - 1), GATEWAYS)),
     st.builds(SessionPiece, KEYS, U32, st.sampled_from(PieceFlag) | st.just(PieceFlag(0)), ITEMS),
     st.builds(PieceReceipt, KEYS, U32),
     st.builds(SessionRelease, KEYS, st.booleans()),

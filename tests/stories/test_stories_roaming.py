@@ -66,6 +66,15 @@ class Walk:
         self.reader.move(self.gateways[gateway])
         self.reader.connect()
 
+    def cut_off(self, gateway: str, is_cut: bool = True) -> None:
+        """Cut all roads of *gateway*, or mend them."""
+        for peer in TOPOLOGY.gateway(gateway).peers():
+            road = self.gateways.road(gateway, peer)
+            if is_cut:
+                road.cut()
+            else:
+                road.mend()
+
     def problems(self, is_ordered: bool = True) -> list[str]:
         """What was lost, doubled or, unless a publisher's gateway crashed, came out of order."""
         found = []
@@ -186,6 +195,66 @@ def test_a_client_is_let_in_though_its_gateway_is_dead(seed: int) -> None:
     walk.wait(SETTLED)
     assert walk.problems() == []
     assert walk.sessions() == ["b.1"]
+
+
+def test_a_claim_that_is_long_on_its_way_takes_nothing_from_a_later_one(seed: int) -> None:
+    walk = Walk(seed)
+    walk.cut_off("b.1")
+    earlier = Participant("walker", walk.gateways["b.1"], V5, True, 100, FAIR)
+    earlier.connect()
+    walk.wait()
+    walk.walk("b.2")
+    walk.publish(5)
+    walk.wait()
+    assert walk.reader.is_ready
+    walk.cut_off("b.1", is_cut=False)
+    walk.wait(30 * SECOND)
+    walk.publish(5)
+    walk.wait()
+    assert earlier.sessions_lost == 0
+    assert not earlier.is_ready
+    assert walk.problems() == []
+    assert walk.sessions() == ["b.2"]
+
+
+def test_what_comes_for_a_client_that_has_gone_on_follows_what_has_gone_on_before(seed: int) -> None:
+    walk = Walk(seed, wait_s=2)
+    walk.publish(3)
+    walk.wait()
+    walk.reader.cut()
+    walk.cut_off("a.0")
+    walk.publish(10)
+    walk.walk("b.1")
+    walk.wait(3 * SECOND)
+    assert walk.reader.sessions_lost == 2
+    walk.reader.subscribe("t/#", 2)
+    walk.wait()
+    walk.walk("b.2")
+    walk.wait()
+    walk.cut_off("a.0", is_cut=False)  # the claim of b.1 comes before that of b.2, and what a.0 has goes to b.1
+    walk.wait(30 * SECOND)
+    assert walk.problems() == []
+    assert walk.sessions() == ["b.2"]
+
+
+def test_a_gateway_to_which_a_claim_was_handed_on_answers_for_the_one_that_was_asked(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = Walk(seed)
+    walk.walk("b.1")
+    walk.wait(30 * SECOND)
+    walk.reader.kept = False
+    walk.reader.cut()
+    walk.walk("b.1")
+    walk.wait()
+    walk.reader.cut()
+    walk.wait(5 * SECOND)
+    assert walk.sessions() == []
+    monkeypatch.setattr(walk.gateways["a.2"].overlay.directory, "holders", lambda client: (0,))
+    walk.reader.kept = True
+    walk.walk("a.2")
+    walk.wait()
+    assert walk.reader.is_ready
 
 
 def test_a_delayed_will_waits_for_the_client_wherever_it_connects(seed: int) -> None:

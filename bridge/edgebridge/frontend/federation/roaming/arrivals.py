@@ -76,7 +76,8 @@ class SessionArrivals:
         kept, events = self._read(piece)
         if kept is None:
             return
-        state = state or self._begin_arrival(key, source, kept, now)
+        if state is None or (piece.flags & PieceFlag.FIRST and not state.arrivals[arrival_key].is_open):
+            state = self._begin_arrival(key, source, kept, now)  # or what came there later, by another way
         arrival, session = state.arrivals[arrival_key], state.session
         arrival.sequence = piece.sequence
         if not arrival.flags & TransferFlag.ADDITION:
@@ -84,7 +85,7 @@ class SessionArrivals:
         self._copies.take_copies(state, arrival, kept, events, now)
         if piece.flags & PieceFlag.READY:
             arrival.flags |= TransferFlag.READY
-            self._claims.answered(key.client)
+            self._claims.answered(key.client, is_here=state.departure is None)
             self._table.plan(now + 1)
         if piece.flags & PieceFlag.LAST:
             arrival.flags |= TransferFlag.LAST
@@ -99,12 +100,16 @@ class SessionArrivals:
 
     def _follow(self, state: RoamingSession, key: TransferKey, now: Instant) -> None:
         """Send a session that has come on to the gateway to which its client has gone meanwhile."""
-        number, gateway = self._table.gone.get(key.client, (0, self._table.own))
-        session = state.session
-        following = TransferKey(gateway, number, key.client)
-        is_wanted = number > key.number and following not in self._table.departures and session.number > 0
-        if is_wanted and session.client_id == key.client and session.connection is None:
+        following, session = self._following(key), state.session
+        if following is None or following in self._table.departures or not session.number:
+            return
+        if session.client_id == key.client and session.connection is None:
             self._departures.depart(session, following, now)
+
+    def _following(self, key: TransferKey) -> TransferKey | None:
+        """Return the claim by which the session that comes by the claim *key* goes on; None: it stays here."""
+        number, gateway = self._table.whereabouts(key.client)
+        return TransferKey(gateway, number, key.client) if number > key.number else None
 
     def _read(self, piece: SessionPiece) -> tuple[StoredSession | None, dict[int, EventId]]:
         """Return the session in *piece*, and the events of its copies."""
@@ -127,7 +132,13 @@ class SessionArrivals:
         client = ClientId(key.client)
         session, state = self._keeper.sessions.get(client), self._table.states.get(client)
         flags = TransferFlag(0)
-        if session is not None and state is not None and state.arrivals and is_unused(session):
+        following = self._following(key)
+        leaving = None if following is None else self._table.departures.get(following)
+        if session is None and leaving is not None:
+            state = leaving  # an earlier part of it has gone on already, and is still going: this part goes with it
+            flags = TransferFlag.ADDITION | TransferFlag.RELEASED
+            self._table.send(holder, SessionRelease(key, False), now)
+        elif session is not None and state is not None and state.arrivals and is_unused(session):
             pass  # it came from a gateway that had not found this one
         elif session is None:
             claims = None if kept.claims is None else Acl({}, tuple(read_rule(text) for text in kept.claims))
@@ -136,8 +147,10 @@ class SessionArrivals:
             self._table.member.peers.relocation.client_arrived(client, now)
         else:
             flags = TransferFlag.ADDITION | TransferFlag.RELEASED
-            self._table.send(holder, SessionRelease(key, True), now)
-        state = self._table.states.setdefault(client, RoamingSession(session))
+            self._table.send(holder, SessionRelease(key, False), now)
+        if state is None:
+            assert session is not None
+            state = self._table.states[client] = RoamingSession(session)
         state.arrivals[key, holder] = Transfer(key, holder, flags)
         self._table.arrivals[key, holder] = state
         self.arrived += 1

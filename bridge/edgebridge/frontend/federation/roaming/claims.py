@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Final, Protocol, TypeAlias
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.federation.roaming.transfer import NUMBERS_MAX, RoamingTable, is_unused
+from edgebridge.frontend.federation.roaming.transfer import RoamingTable, is_unused, remember
 from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, CLIENT_ID_REFUSED
 from edgebridge.session.credentials import AuthenticationResult
 from edgebridge.session.lifecycle import ConnectionState
@@ -56,8 +56,8 @@ class PendingClaim:
     """The gateways that have not answered."""
     pending: PendingConnect | None = None
     is_answered: bool = False
-    successors: set[TransferKey] = field(default_factory=set)
-    """Later claims of other gateways: what comes by this one goes on to the last of them."""
+    successors: set[tuple[TransferKey, int]] = field(default_factory=set)
+    """Later claims of other gateways, and whom these asked: what comes by this one goes on to the last of them."""
 
 
 class SessionClaims:
@@ -109,11 +109,14 @@ class SessionClaims:
             self.end_unused(session, now)
             session = None
         if claim is None and session is not None:
+            self._claim_others(connect, session, verdict.user, now)
             return False
         if claim is None or not (session is not None or claim.is_answered):  # a later claim, wherever an earlier one is
-            previous, claim = claim, self._claim(connect, verdict.user, now)
-            if previous is not None:
-                self._refuse_pending(previous)
+            unanswered = set[int]() if claim is None else claim.awaited
+            if claim is not None:
+                self._refuse_pending(claim)
+                del self._claims[client]
+            claim = self._claim(connect, verdict.user, unanswered, now)
             if claim is None:
                 return False
         self._refuse_pending(claim)
@@ -124,22 +127,37 @@ class SessionClaims:
         self._table.plan(pending.due)
         return True
 
-    def _claim(self, connect: Connect, user: str, now: Instant) -> PendingClaim | None:
-        """Claim the session of a client from the gateways that may have one; None: nobody is waited for."""
+    def _claim(self, connect: Connect, user: str, unanswered: set[int], now: Instant) -> PendingClaim | None:
+        """Claim the session of a client from the gateways that may have one; None: nobody is waited for. *unanswered*:
+        the gateways that have not answered an earlier claim.
+        """
         client = connect.client_id
-        holders = self._holders(client)
+        holders = self._holders(client) | unanswered
         number = self._next_number(now)
-        self._set_number(client, number)
+        remember(self._numbers, client, number)
         if not holders:
             return None
         key = TransferKey(self._table.own, number, client)
         for holder in holders:
-            self._table.send(holder, SessionClaim(key, connect.clean_start, user), now)
+            self._table.send(holder, SessionClaim(key, holder, connect.clean_start, user), now)
         self.claimed += 1
         if connect.clean_start:
             return None
         claim = self._claims[client] = PendingClaim(number, holders)
         return claim
+
+    def _claim_others(self, connect: Connect, session: Session, user: str, now: Instant) -> None:
+        """A client connects that has its *session* here: what other gateways have of it follows."""
+        assert self._locator is not None
+        client = connect.client_id
+        if not self._keeper.may_have(session, user):
+            return
+        number = self._next_number(now)
+        remember(self._numbers, client, number)
+        for holder in self._locator.holders(client):
+            claim = SessionClaim(TransferKey(self._table.own, number, client), holder, connect.clean_start, user)
+            self._table.send(holder, claim, now)
+            self.claimed += 1
 
     def _next_number(self, now: Instant) -> int:
         """Return a number for a claim: milliseconds since 1970, or more if a later one is known."""
@@ -147,15 +165,10 @@ class SessionClaims:
         return self._last_number
 
     def number_of(self, client: str) -> int:
-        """Return the number of the claim by which the session of *client* came, or the one that it would have had; 0 if
-        that is not known any more.
+        """Return the number of the last claim of this gateway for the session of *client*, or the number that a claim
+        would have had when the client connected; 0 if that is not known any more.
         """
         return self._numbers.get(client, 0)
-
-    def _set_number(self, client: str, number: int) -> None:
-        if client not in self._numbers and len(self._numbers) >= NUMBERS_MAX:
-            del self._numbers[next(iter(self._numbers))]
-        self._numbers[client] = number
 
     def forget_number(self, client: str) -> None:
         """Know no longer by which claim the session of *client* came."""
@@ -163,7 +176,8 @@ class SessionClaims:
 
     def note_arrival(self, client: str, number: int) -> None:
         """Know that the session of *client* came by the claim *number*, unless it has come by a later one."""
-        self._set_number(client, max(self._numbers.get(client, 0), number))
+        remember(self._numbers, client, max(self._numbers.get(client, 0), number))
+        self._table.sent.pop(client, None)
 
     def number_seen(self, number: int) -> None:
         """Let the next claim be later than *number*, of another gateway: clocks differ."""
@@ -177,11 +191,13 @@ class SessionClaims:
         }
         holders.add(self._table.whereabouts(client)[1])  # that gateway's own announcement may be on its way
         self._table.gone.pop(client, None)
+        self._table.sent.pop(client, None)
         return holders - {self._table.own}
 
-    def client_gone(self, key: TransferKey) -> bool:
-        """Know that the client of a claim is at another gateway, and no longer waits here. Returns whether its session
-        may still come, by an earlier claim: then it goes on, or `denied` tells that gateway that there is none.
+    def client_gone(self, key: TransferKey, asked: int) -> bool:
+        """Know that the client of a claim is at another gateway, which asked *asked*, and no longer waits here. Returns
+        whether its session may still come, by an earlier claim: then it goes on, or `denied` tells that gateway that
+        there is none.
         """
         client = key.client
         self._table.note_gone(key)
@@ -190,13 +206,11 @@ class SessionClaims:
             del self._claims[client]
             self._refuse_pending(claim)
             if not claim.is_answered:
-                if client not in self._overtaken and len(self._overtaken) >= NUMBERS_MAX:
-                    del self._overtaken[next(iter(self._overtaken))]
-                self._overtaken[client] = claim
+                remember(self._overtaken, client, claim)
         overtaken = self._overtaken.get(client)
         if overtaken is None or overtaken.number >= key.number:
             return False
-        overtaken.successors.add(key)
+        overtaken.successors.add((key, asked))
         return True
 
     def _refuse_pending(self, claim: PendingClaim) -> None:
@@ -220,52 +234,58 @@ class SessionClaims:
 
     def found_elsewhere(self, clients: Iterable[str], gateway: int, stamp_ms: int, now: Instant) -> None:
         """Handle that *gateway* may have a session of *clients*, who have one here: the news of one of them were late.
-        The gateway at which the client connected last claims the other one. *stamp_ms*: when it connected there.
+        Each of the two claims the other one, and that of the gateway at which the client connected last holds.
+        *stamp_ms*: when the session began there.
         """
         for client in clients:
             session = self._keeper.sessions.get(ClientId(client))
-            if session is None:
-                continue
-            seen_ms = (session.disconnected_at + self._journal.clock_offset) // MILLISECOND
-            number = self.number_of(client) or seen_ms
-            if number > stamp_ms:
-                key = TransferKey(self._table.own, number, client)
-                self._table.send(gateway, SessionClaim(key, False, session.user), now)
+            if session is not None:
+                key = TransferKey(self._table.own, self.number_of(client), client)
+                self._table.send(gateway, SessionClaim(key, gateway, False, session.user), now)
                 self.claimed += 1
         self.number_seen(stamp_ms)
 
-    def denied(self, denial: SessionDenial, gateway: int, now: Instant) -> None:
-        """Handle that *gateway* has no session for a claim, or refuses it."""
-        key = denial.key
+    def denied(self, denial: SessionDenial, now: Instant) -> None:
+        """Handle that a gateway has no session for a claim, or refuses it."""
+        key, asked = denial.key, denial.asked
+        number, gateway = denial.later
+        self.number_seen(number)
         claim = self._claims.get(key.client)
-        if claim is not None and denial.is_refused:
-            pending, claim.pending = claim.pending, None
-            del self._claims[key.client]
-            if pending is not None and not pending.connection.closing:
-                invalid = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
-                self._keeper.refuse(pending.connection, invalid, CLIENT_ID_REFUSED, client=key.client)
-        elif claim is not None and claim.number == key.number:  # that of an earlier claim says nothing of this one
-            claim.awaited.discard(gateway)
-            if not claim.awaited:
-                claim.is_answered = True
-                self._table.plan(now + 1)
+        if claim is not None and claim.number == key.number:  # that of an earlier claim says nothing of this one
+            if denial.is_refused:
+                self._refuse_user(claim, key.client)
+            elif number > key.number:  # the client is there, and waits here no longer
+                self.client_gone(TransferKey(gateway, number, key.client), self._table.own)
+            else:
+                claim.awaited.discard(asked)
+                if not claim.awaited:
+                    claim.is_answered = True
+                    self._table.plan(now + 1)
         overtaken = self._overtaken.get(key.client)
         if overtaken is not None and overtaken.number == key.number:
-            overtaken.awaited.discard(gateway)
+            overtaken.awaited.discard(asked)
             if not overtaken.awaited:
                 del self._overtaken[key.client]
-                for successor in sorted(overtaken.successors):
-                    self._table.send(successor.gateway, SessionDenial(successor), now)
+                for successor, successor_asked in sorted(overtaken.successors):
+                    self._table.send(successor.gateway, SessionDenial(successor, successor_asked), now)
+
+    def _refuse_user(self, claim: PendingClaim, client: str) -> None:
+        """Refuse the CONNECT that waits for *claim*: its user may not have the session of *client*."""
+        pending, claim.pending = claim.pending, None
+        del self._claims[client]
+        if pending is not None and not pending.connection.closing:
+            invalid = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+            self._keeper.refuse(pending.connection, invalid, CLIENT_ID_REFUSED, client=client)
 
     def is_claimed(self, client: str) -> bool:
         """Return whether the session of *client* is being claimed."""
         return client in self._claims
 
-    def answered(self, client: str) -> None:
-        """The session of *client* can be used: its CONNECT, if one waits, waits no longer."""
+    def answered(self, client: str, is_here: bool) -> None:
+        """The session of *client* has come. If it stays here, its CONNECT, if one waits, waits no longer."""
         self._overtaken.pop(client, None)
         claim = self._claims.get(client)
-        if claim is not None:
+        if claim is not None and is_here:
             claim.is_answered = True
 
     def dues(self) -> list[Instant]:

@@ -12,6 +12,7 @@ from edgebridge.frontend.federation.roaming.transfer import (
     RoamingTable,
     SubscriptionRestorer,
     Transfer,
+    remember,
 )
 from edgebridge.frontend.journal.queue_pager import QueuePager
 from edgebridge.session.inflight import QueueEntry
@@ -27,6 +28,7 @@ from edgebridge.session.journal.transfer_records import TransferFlag, departing_
 from edgebridge.session.session import Session
 from edgebroker.errors import EdgebrokerError
 from edgebroker.federation.session_transfer import (
+    NO_CLAIM,
     NO_EVENT,
     PieceFlag,
     PieceItem,
@@ -78,12 +80,14 @@ class SessionDepartures:
         sessions = self._keeper.sessions
         session = sessions.get(client)
         self._claims.number_seen(key.number)
-        if session is not None and key.number <= self._claims.number_of(client):  # it was long on its way
-            self._table.send(key.gateway, SessionDenial(key), now)
-            return
-        if session is not None and not self._keeper.may_have(session, claim.user):
-            self._table.send(key.gateway, SessionDenial(key, is_refused=True), now)
-            return
+        if session is not None:
+            last = self._claims.number_of(client), self._table.own
+            if (key.number, key.gateway) <= last:  # it was long on its way
+                self._deny(claim, now, later=last)
+                return
+            if not self._keeper.may_have(session, claim.user):
+                self._deny(claim, now, is_refused=True)
+                return
         if session is not None and session.connection is not None:
             self._keeper.take_over(session, now)
             session = sessions.get(client)  # it may have ended with its connection
@@ -91,22 +95,31 @@ class SessionDepartures:
             # Its client has gone on, perhaps without having heard of it: the session that it knows is the earlier one.
             self._claims.end_unused(session, now)
             session = None
-        number, gateway = self._table.whereabouts(client, key.gateway)
-        is_expected = self._claims.client_gone(key)
+        last = number, gateway = self._table.whereabouts(client, key.gateway)
+        is_overtaken = session is None and number > key.number
+        is_expected = not is_overtaken and self._claims.client_gone(key, claim.asked)
         self._keeper.moves.arrived(client)  # if an operator sent it
-        if session is None:
+        if is_overtaken:
+            self._deny(claim, now, later=last)
+        elif session is None:
             if number < key.number and gateway != self._table.own:
                 self._table.send(gateway, claim, now)
             elif not (claim.is_clean or is_expected or self._is_coming(key)):
-                self._table.send(key.gateway, SessionDenial(key), now)
+                self._deny(claim, now)
         elif claim.is_clean or session.user not in ("", claim.user):
             self._keeper.end_session(session, now)
             if not claim.is_clean:
-                self._table.send(key.gateway, SessionDenial(key), now)
+                self._deny(claim, now)
         elif session.number and key not in self._table.departures:
             self.depart(session, key, now)
         else:
-            self._table.send(key.gateway, SessionDenial(key), now)
+            self._deny(claim, now)
+
+    def _deny(
+        self, claim: SessionClaim, now: Instant, is_refused: bool = False, later: tuple[int, int] = NO_CLAIM
+    ) -> None:
+        denial = SessionDenial(claim.key, claim.asked, is_refused, later)
+        self._table.send(claim.key.gateway, denial, now)
 
     def _is_coming(self, key: TransferKey) -> bool:
         """Return whether the session is on its way to the gateway that claims it, by an earlier claim."""
@@ -281,6 +294,7 @@ class SessionDepartures:
         departure = state.departure
         if departure is not None:
             del self._table.departures[departure.key]
+            remember(self._table.sent, departure.key.client, (departure.key.number, departure.peer))
             self._forget_client(departure.key.client)
             self._send_piece(state, departure, [], PieceFlag.LAST, now)
 

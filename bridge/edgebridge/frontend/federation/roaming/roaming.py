@@ -156,7 +156,7 @@ class RoamingSessions:
             case SessionClaim() as claim:
                 self._departures.handle_claim(claim, now)
             case SessionDenial() as denial:
-                self._claims.denied(denial, source, now)
+                self._claims.denied(denial, now)
             case SessionPiece() as piece:
                 self._arrivals.handle_piece(piece, source, now)
             case PieceReceipt() as receipt:

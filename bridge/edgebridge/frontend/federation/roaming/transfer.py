@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from edgebridge.frontend.client_moves import ClientMoves
 from edgebridge.frontend.connection import Connection
@@ -44,6 +44,7 @@ NUMBERS_MAX: Final = 10_000
 """Clients of whose sessions it is known since which claim they are here, or where they have gone; each takes about 200
 bytes."""
 
+_T = TypeVar("_T")
 ArrivalKey: TypeAlias = tuple[TransferKey, int]
 """A move, and the number of the gateway that the session comes from: two may have answered one claim."""
 
@@ -182,6 +183,8 @@ class RoamingTable:
         self.arrivals: dict[ArrivalKey, RoamingSession] = {}
         self.gone: dict[str, tuple[int, int]] = {}
         """Client -> the number of the last claim of its session by another gateway, and that gateway."""
+        self.sent: dict[str, tuple[int, int]] = {}
+        """Client -> the number of the claim by which all of its session has gone, and the gateway that has got it."""
         self.unreadable = 0
         """Messages and records of other gateways that could not be read."""
         self._member: RoamingMember | None = None
@@ -205,7 +208,7 @@ class RoamingTable:
     def send(self, gateway: int, message: TransferMessage, now: Instant) -> None:
         """Send *message* to the gateway numbered *gateway*, behind what it was sent before; not if there is none."""
         member = self.member
-        if member.peers.gossip.link_state.name_of(gateway) is not None:
+        if self.has_gateway(gateway):
             member.perform(member.peers.send_in_order(gateway, encode_transfer(message), now), now)
 
     def record(self, session: Session, transfer: Transfer, now: Instant) -> None:
@@ -227,23 +230,34 @@ class RoamingTable:
         """Count a copy that *session* does not get, because of *cause*."""
         self.node.ledger.drop(now, entry.publication, session.client_id, entry.text, entry.qos, cause)
 
+    def has_gateway(self, gateway: int) -> bool:
+        """Return whether the topology has the gateway numbered *gateway*."""
+        return self.member.peers.gossip.link_state.name_of(gateway) is not None
+
     def whereabouts(self, client: str, asker: int | None = None) -> tuple[int, int]:
         """Return the number of the last claim of the session of *client* by another gateway, and where it has gone.
         *asker*: a gateway that does not have it.
         """
-        found = [(0, self.own), self.gone.get(client, (0, self.own))]
+        nowhere = 0, self.own
+        found = [self.gone.get(client, nowhere), self.sent.get(client, nowhere)]
         for state in self.departures.values():
             departure = state.departure
             if departure is not None and departure.key.client == client:
                 found.append((departure.key.number, departure.peer))
-        return max(each for each in found if each[1] != asker)
+        known = [each for each in found if each[1] != asker and self.has_gateway(each[1])]
+        return max(known, default=nowhere)
 
     def note_gone(self, key: TransferKey) -> None:
         """Know that the client of a claim is at another gateway."""
         client = key.client
-        if client not in self.gone and len(self.gone) >= NUMBERS_MAX:
-            del self.gone[next(iter(self.gone))]
-        self.gone[client] = max(self.gone.get(client, (0, 0)), (key.number, key.gateway))
+        remember(self.gone, client, max(self.gone.get(client, (0, 0)), (key.number, key.gateway)))
+
+
+def remember(known: dict[str, _T], client: str, value: _T) -> None:
+    """Know *value* of *client*, and of NUMBERS_MAX clients at most: the one that was learned first is forgotten."""
+    if client not in known and len(known) >= NUMBERS_MAX:
+        del known[next(iter(known))]
+    known[client] = value
 
 
 def is_unused(session: Session) -> bool:
