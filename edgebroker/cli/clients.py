@@ -309,6 +309,17 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
     )
 
 
+def _roaming(roams: dict[str, Any]) -> str:
+    """Returns where a session that moves between gateways comes from, and where it goes to."""
+    parts = []
+    if roams["from"]:
+        behind = f"; {count(roams['held'])} messages wait behind it" if roams["held"] else ""
+        parts.append(f"still comes from {', '.join(roams['from'])}{behind}")
+    if roams["to"] is not None:
+        parts.append(f"goes to {roams['to']}, where its client is")
+    return ", and ".join(parts)
+
+
 def _detail_lines(row: dict[str, Any]) -> Iterator[str]:
     """Yields all details of one client, for people."""
     name = shortened(row["client"])
@@ -329,6 +340,8 @@ def _detail_lines(row: dict[str, Any]) -> Iterator[str]:
     if (moved := row["moved"]) is not None:
         refused = f", refused here for {span(moved['refused_s'])}" if moved["refused_s"] else ""
         yield f"  moved      to {moved['to']} ({moved['way'].replace('_', ' ')}): {moved['outcome']}{refused}"
+    if (roams := row["roams"]) is not None:
+        yield f"  roams      {_roaming(roams)}"
     unreleased = row["qos_2_unreleased"]
     yield f"  sent       {count(row['inflight'])} not acknowledged, at most {count(row['window'])}"
     yield f"  waiting    {count(row['queue'])} messages, {octets(row['bytes'])}{on_disk(row)}"

@@ -29,6 +29,7 @@ from edgebridge.frontend.event_buffer import (
     NOT_SUBSCRIBED,
     REFUSED,
     SESSION_ENDED,
+    SESSION_STRANDED,
     TRACED,
     ClientEvent,
 )
@@ -232,6 +233,7 @@ LEVELS: Final = {
     NOT_PUBLISHED: Level.WARNING,
     NOT_SUBSCRIBED: Level.WARNING,
     SESSION_ENDED: Level.WARNING,
+    SESSION_STRANDED: Level.WARNING,
     TRACED: Level.INFO,
 }
 EXPECTED_REASONS: Final = frozenset(

@@ -247,6 +247,14 @@ def test_a_copy_that_was_handed_over_is_judged_by_its_next_reader(is_done: bool,
     assert (stop["open"], stop["waiting_for"]) == ((0, {}) if is_done else (1, {"next": 1}))
 
 
+def test_a_copy_for_a_session_on_its_way_to_another_gateway_says_so(tmp_path: Path) -> None:
+    log = DeliveryLog("gateway", "b1")
+    log.published(100, "probe", 1, 1, "t", 1, 8, 1)
+    log.matched(100, "probe", "$roaming/3/1800000000000/pump", 1, 1, 1)
+    write(tmp_path, log)
+    assert "for pump, whose session is on its way to another gateway" in why("b1/1", "--log", tmp_path).stdout
+
+
 def test_another_day_is_named_and_a_clock_that_no_calendar_has(tmp_path: Path) -> None:
     log = DeliveryLog("gateway", "b1")
     log.published(100, "probe", 1, 1, "two\nlines", 1, 8, 1)

@@ -8,25 +8,31 @@ import pytest
 
 from edgebridge.frontend.admin import move_client
 from edgebridge.frontend.client_moves import MoveOutcome
+from edgebridge.frontend.event_buffer import SESSION_STRANDED
+from edgebridge.frontend.federation.roaming.transfer import SessionMoves
 from edgebridge.frontend.options import Redirect
 from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX
 from edgebridge.wire.dialect import V5, V311, Dialect
-from edgebridge.wire.packets import Will
-from edgebridge.wire.properties import Property
+from edgebridge.wire.packets import ConnAck, Connect, Will
+from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.federation.options import FederationOptions
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND
 from edgebroker.names import ClientId
 from edgebroker.overlay.advertisements import LocalPublisher
 from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology.draft import TopologyDraft
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.relocation.placement import PlacementRefusal
 from edgelab.simworld.broker import FAIR
 from edgelab.simworld.checkers import unaccounted
+from edgelab.simworld.client import SimulatedClient
 from edgelab.simworld.gateways import SimulatedGateways
 from edgelab.simworld.participant import Participant
 from edgelab.simworld.simulation import Simulation
+
+from .test_stories_authentication import ACCESS
 
 TOPOLOGY = Topology.product(Scot(Factor.parse("a-b"), 3))
 SETTLED = 2 * MINUTE
@@ -255,6 +261,75 @@ def test_a_gateway_to_which_a_claim_was_handed_on_answers_for_the_one_that_was_a
     walk.walk("a.2")
     walk.wait()
     assert walk.reader.is_ready
+
+
+def test_a_client_learns_that_its_session_still_arrives_and_operators_see_it_move(seed: int) -> None:
+    walk = Walk(seed)
+    walk.publish(3)
+    walk.walk("b.1")
+    walk.wait()
+    assert ("session", "arriving") in walk.reader.connack_properties[Property.USER_PROPERTY]
+    old, new = (walk.gateways[name].overlay.roaming for name in ("a.0", "b.1"))
+    assert old is not None
+    assert new is not None
+    assert new.moves_of("walker") == SessionMoves(("a.0",), None, 0)
+    [leaving] = [name for name in walk.gateways["a.0"].frontend.connect_handler.sessions if name.endswith("/walker")]
+    assert old.moves_of(leaving) == SessionMoves((), "b.1", 0)
+    assert (old.moving, new.moving) == (1, 1)
+    walk.wait(20 * SECOND)
+    assert (old.moving, new.moving) == (0, 0)
+    assert new.moves_of("walker") is None
+    walk.walk("b.1")
+    walk.wait()
+    assert ("session", "arriving") not in walk.reader.connack_properties[Property.USER_PROPERTY]
+
+
+@pytest.mark.parametrize(("removed", "left"), [("0", "b.1"), ("1", "a.0")])
+def test_a_move_ends_when_the_other_gateway_is_taken_out_of_the_topology(seed: int, removed: str, left: str) -> None:
+    walk = Walk(seed)
+    walk.publish(3)
+    walk.walk("b.1")
+    walk.wait()
+    draft = TOPOLOGY.draft
+    sites = tuple(site for site in draft.sites if site.name != removed)
+    gateways = tuple(one for one in draft.gateways if one.site != removed)
+    smaller = Topology(TopologyDraft(draft.federation, draft.tree, sites, gateways))
+    for gateway in walk.gateways:
+        if any(one.name == gateway.name for one in gateways):
+            gateway.change_topology(smaller)
+        else:
+            gateway.power_off()
+    walk.wait(5 * SECOND)
+    roaming = walk.gateways[left].overlay.roaming
+    assert roaming is not None
+    assert (roaming.stranded, roaming.moving) == (1, 0)
+    assert walk.sessions() == ([] if left == "a.0" else [left])
+    told, _ = walk.gateways[left].frontend.events.take()
+    assert [one.client for one in told if one.code == SESSION_STRANDED] == ["walker"]
+
+
+def test_another_user_does_not_get_the_session_of_a_client_at_another_gateway(seed: int) -> None:
+    simulation = Simulation(seed)
+    gateways = SimulatedGateways(simulation, TOPOLOGY, is_stored=True, access=ACCESS)
+    gateways.wait_for_links()
+
+    def answer(gateway: str, user: str, password: bytes) -> ConnAck:
+        client = SimulatedClient("pump", gateways[gateway])
+        properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 3_600}
+        client.send(Connect("pump", False, username=user, password=password, properties=properties))
+        simulation.run_until(simulation.now + SECOND)
+        client.cut()
+        simulation.run_until(simulation.now + 3 * SECOND)
+        [connack, *_] = client.receive()
+        assert isinstance(connack, ConnAck)
+        return connack
+
+    assert answer("a.0", "anna", b"apple").reason is ReasonCode.SUCCESS
+    refused = answer("b.1", "bert", b"birch")
+    assert refused.reason is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    at = [gateway.name for gateway in gateways if "pump" in gateway.frontend.connect_handler.sessions]
+    assert at == ["a.0"]
+    assert answer("b.1", "anna", b"apple").session_present
 
 
 def test_a_delayed_will_waits_for_the_client_wherever_it_connects(seed: int) -> None:

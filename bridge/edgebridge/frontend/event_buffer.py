@@ -29,6 +29,8 @@ NOT_SUBSCRIBED: Final = "not-subscribed"
 """A SUBSCRIBE of which something is not granted."""
 SESSION_ENDED: Final = "session-ended"
 """A client ended a session before its expiry, and messages for it were dropped."""
+SESSION_STRANDED: Final = "session-stranded"
+"""A session moved, and the other gateway was taken out of the topology before all had gone, or come."""
 
 
 class ClientEvent(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Set
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX, client_of
 from edgebroker.cli.display import harmless
 from edgebroker.cli.log import name_of
 from edgebroker.cli.why.trail import NO_EVENT, MessageTrail, TrailCopy, TrailStop
@@ -22,7 +23,8 @@ SENTENCES: Final[dict[Cause, str]] = {
     Cause.PACKET_TOO_LARGE: "it is larger than the packets that its reader takes",
     Cause.OWN_MESSAGE: 'only its own publisher asked for it, with "no local"',
     Cause.REFUSED: "its reader answered with an error",
-    Cause.HANDED_OVER: "who it waited for left the group, or the link there broke: another copy took its place",
+    Cause.HANDED_OVER: "who it waited for left the group or went to another gateway, or the link there broke: another "
+    "copy took its place",
     Cause.NOT_ALLOWED: "who asked for it may not read it",
     Cause.SUPERSEDED: "a later message of its topic came while it waited, and only the last one is to wait",
     Cause.MEMORY_FULL: "all clients together held too much, and this queue was the largest",
@@ -82,7 +84,8 @@ def recorded_events(stop: TrailStop, *, is_first: bool) -> Iterator[tuple[int, s
 
 def copy_line(copy: TrailCopy) -> str:
     """Returns the fate of a copy."""
-    receiver = f"gateway {copy.peer}" if copy.peer else copy.subscriber + (f" ({copy.filter})" if copy.filter else "")
+    receiver = copy.subscriber + (f" ({copy.filter})" if copy.filter else "")
+    receiver = f"gateway {copy.peer}" if copy.peer else _subscriber(receiver)
     receiver = harmless(receiver)
     duration = f" after {copy.wait_us / 1_000:,.1f} ms"
     if copy.fate == Fate.DELIVERED:
@@ -102,7 +105,7 @@ def open_copies(stop: TrailStop) -> Iterator[str]:
         return
     if stop.waiting:
         receivers = ", ".join(
-            f"{name.replace(':', ' ')} (one of {count:,})" if count > 1 else name.replace(":", " ")
+            f"{_receiver(name)} (one of {count:,})" if count > 1 else _receiver(name)
             for name, count in sorted(stop.waiting.items())
         )
         yield f"waits, or has no end in the log: {_copies(stop.open)}, for {harmless(receivers)}"
@@ -110,6 +113,17 @@ def open_copies(stop: TrailStop) -> Iterator[str]:
         yield f"{_copies(stop.open)} without an end in the log"
     if not stop.is_over:
         yield f"the run goes on or was cut short; {LOG_DELAY}"
+
+
+def _receiver(name: str) -> str:
+    return _subscriber(name) if name.startswith(DEPARTING_PREFIX) else name.replace(":", " ")
+
+
+def _subscriber(name: str) -> str:
+    """Returns *name*, and of a session on its way to another gateway the client, and that it is."""
+    if not name.startswith(DEPARTING_PREFIX):
+        return name
+    return f"{client_of(name)}, whose session is on its way to another gateway"
 
 
 def as_object(trail: MessageTrail) -> dict[str, Any]:

@@ -146,6 +146,7 @@ def client_details(view: GatewayView, session: Session, limit: int) -> dict[str,
         "qos_2_unreleased": len(session.received),
         "replaying": bool(session.replays),
         "moved": _last_move(view, session, now),
+        "roams": _session_moves(view, session),
         "will": None if session.will is None else _will(session.will),
         "asked": [_subscription(subscription) for subscription in islice(subscriptions, limit)],
         "messages": first,
@@ -161,6 +162,13 @@ def _last_move(view: GatewayView, session: Session, now: Instant) -> dict[str, A
     outcome = "on its way" if move.outcome is None else move.outcome.value
     refused_s = 0.0 if move.outcome is not None else max(0.0, round((move.refused_until - now) / SECOND, 3))
     return {"to": move.gateway, "way": move.way.value, "outcome": outcome, "refused_s": refused_s}
+
+
+def _session_moves(view: GatewayView, session: Session) -> dict[str, Any] | None:
+    """Returns from which gateways the session still comes, and to which it goes; None if it does not move."""
+    federation = view.frontend.federation
+    moves = None if federation is None or federation.roaming is None else federation.roaming.moves_of(session.client_id)
+    return None if moves is None else {"from": [*moves.arrives_from], "to": moves.goes_to, "held": moves.held}
 
 
 def _first_messages(

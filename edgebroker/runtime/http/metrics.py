@@ -385,6 +385,8 @@ def _roaming(page: Exposition, overlay: FederationMember) -> None:
     meaning = "Clients that got a new session because no other gateway had answered in time."
     page.counter("edgebroker_sessions_not_found_in_time", meaning, roaming.timed_out)
     page.counter("edgebroker_roaming_unreadable", "Messages about sessions that are unreadable.", roaming.unreadable)
+    meaning = "Moves of sessions that ended because the other gateway was taken out of the topology."
+    page.counter("edgebroker_sessions_stranded", meaning, roaming.stranded)
     page.family("edgebroker_sessions_moving", "gauge", "Sessions that come or go at the moment.")
     page.sample("", roaming.moving)
 

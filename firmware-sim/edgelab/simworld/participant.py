@@ -116,6 +116,8 @@ class Participant:
         """Returns a will for each connection."""
         self._pending_subscriptions: dict[int, str] = {}
         self.sessions_lost = 0
+        self.connack_properties: Properties = {}
+        """Those of the last CONNACK that accepted it."""
         self._simulation = broker.simulation
         self._dialect = dialect
         self._receive_maximum = receive_maximum
@@ -236,6 +238,7 @@ class Participant:
         if connack.reason:
             return
         self._is_ready = True
+        self.connack_properties = connack.properties
         if not connack.session_present:
             self.sessions_lost += 1
             self.subscribed.clear()

@@ -196,6 +196,8 @@ def connack_properties(terms: FrontendOptions, connect: Connect, client_id: Clie
 KEEP_ALIVE_GRACE: Final = 1.5  # [3.1.1: MQTT-3.1.2-24, 5: MQTT-3.1.2-22]
 FILTER_FEATURE: Final = ("filter", "1")
 """User property of CONNACK: content filters are understood (docs/filters.md, P-6)."""
+ARRIVING_SESSION: Final = ("session", "arriving")
+"""User property of CONNACK: a part of the session is still on its way from another gateway (docs/roaming.md)."""
 
 
 class WillListener(Protocol):
@@ -371,6 +373,8 @@ class ConnectHandler:
             is_kept = self._journal.storage is not None and (session.number or not session.expiry_s)
             promised = durability if is_kept else MEMORY
             told = [FILTER_FEATURE, ("durability", str(promised))]
+            if self.roaming is not None and self.roaming.is_arriving(client_id):
+                told.append(ARRIVING_SESSION)
             is_bridge = any(name == BRIDGE_PROPERTY for name, _ in user_properties(connect.properties))
             if is_bridge and (identity := self._host.gateway_identity()):
                 told.append((BRIDGE_PROPERTY, identity))

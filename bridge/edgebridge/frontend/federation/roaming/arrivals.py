@@ -88,15 +88,19 @@ class SessionArrivals:
             self._claims.answered(key.client, is_here=state.departure is None)
             self._table.plan(now + 1)
         if piece.flags & PieceFlag.LAST:
-            arrival.flags |= TransferFlag.LAST
-            arrival.due = now + KNOWN_FOR
-            self._table.plan(arrival.due)
-            if not state.is_arriving:
-                self._copies.release_held(state, now)
+            self._end_arrival(state, arrival, now)
         self._table.send(source, PieceReceipt(key, piece.sequence), now)
         self._table.record(session, arrival, now)
         if piece.flags & PieceFlag.READY and not self._claims.is_claimed(key.client):
             self._follow(state, key, now)
+
+    def _end_arrival(self, state: RoamingSession, arrival: Transfer, now: Instant) -> None:
+        """Nothing more comes by *arrival*."""
+        arrival.flags |= TransferFlag.LAST
+        arrival.due = now + KNOWN_FOR
+        self._table.plan(arrival.due)
+        if not state.is_arriving:
+            self._copies.release_held(state, now)
 
     def _follow(self, state: RoamingSession, key: TransferKey, now: Instant) -> None:
         """Send a session that has come on to the gateway to which its client has gone meanwhile."""
@@ -225,6 +229,17 @@ class SessionArrivals:
                 state.known, state.last, state.inherited = {}, {}, set()
                 if state.departure is None:
                     del table.states[state.session.client_id]
+
+    def end_stranded(self, now: Instant) -> None:
+        """End the arrivals from gateways that were taken out of the topology."""
+        for state in self._table.states.values():
+            for arrival in state.arrivals.values():
+                if arrival.is_open and not self._table.has_gateway(arrival.peer):
+                    self._table.note_stranded(arrival)
+                    self._journal.begin_transaction()
+                    self._end_arrival(state, arrival, now)
+                    self._table.record(state.session, arrival, now)
+                    self._journal.commit_transaction(now)
 
     def dues(self) -> list[Instant]:
         """Return when the arrivals that are known are to be forgotten."""

@@ -205,6 +205,10 @@ class SessionDepartures:
         """Send what waits in a session that departs, as far as receipts allow, and end it when all has gone."""
         departure, session = state.departure, state.session
         assert departure is not None
+        if not self._table.has_gateway(departure.peer):
+            self._table.note_stranded(departure)
+            self._end(session, now)
+            return
         while departure.sequence - departure.acknowledged < PIECES_ON_THE_WAY:
             entries = self._dequeue(session, now)
             if not entries:
@@ -218,11 +222,14 @@ class SessionDepartures:
                 self._table.plan(now + PAGE_WAIT)
         elif departure.flags & TransferFlag.RELEASED and not state.is_arriving:
             if departure.due <= now:
-                self._journal.begin_transaction()
-                self._keeper.end_session(session, now)
-                self._journal.commit_transaction(now)
+                self._end(session, now)
             else:
                 self._table.plan(departure.due)
+
+    def _end(self, session: Session, now: Instant) -> None:
+        self._journal.begin_transaction()
+        self._keeper.end_session(session, now)
+        self._journal.commit_transaction(now)
 
     def _send_first(self, state: RoamingSession, departure: Transfer, now: Instant) -> None:
         """Send the terms of a session, its subscriptions, and what is on its way to and from its client."""

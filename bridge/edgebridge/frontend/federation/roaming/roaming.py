@@ -31,6 +31,7 @@ from edgebridge.frontend.federation.roaming.transfer import (
     RoamingSession,
     RoamingTable,
     SessionKeeper,
+    SessionMoves,
     SubscriptionRestorer,
     Transfer,
 )
@@ -88,6 +89,8 @@ class RoamingSessions:
         """
         self._table.attach(member)
         self._claims.attach(locator, wait, resume_connect)
+        if self._states:  # the topology is another one: some moves may have no other end any more
+            self._table.plan(0)
 
     @property
     def is_active(self) -> bool:
@@ -119,7 +122,26 @@ class RoamingSessions:
     @property
     def moving(self) -> int:
         """Sessions that come or go at the moment."""
-        return len(self._states)
+        return sum(state.is_moving for state in self._states.values())
+
+    @property
+    def stranded(self) -> int:
+        """Moves that ended because the other gateway was taken out of the topology."""
+        return self._table.stranded
+
+    def is_arriving(self, client: str) -> bool:
+        """Whether a part of the session of *client* is still to come from another gateway."""
+        state = self._states.get(client)
+        return state is not None and state.is_arriving
+
+    def moves_of(self, name: str) -> SessionMoves | None:
+        """Return the moves of the session with this *name*; None: it does not move."""
+        state = self._states.get(name)
+        if state is None or not state.is_moving:
+            return None
+        name_of, departure = self._table.name_of, state.departure
+        sources = tuple(sorted({name_of(each.peer) for each in state.arrivals.values() if each.is_open}))
+        return SessionMoves(sources, None if departure is None else name_of(departure.peer), len(state.held))
 
     @property
     def unreadable(self) -> int:
@@ -176,6 +198,7 @@ class RoamingSessions:
         """The deadline ROAMING has come."""
         self._table.fired()
         self._claims.resume_connects(now)
+        self._arrivals.end_stranded(now)
         self._departures.drain(now)
         self._arrivals.tell_arrivals(now)
         self._arrivals.forget(now)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from edgebridge.frontend.client_moves import ClientMoves
 from edgebridge.frontend.connection import Connection
+from edgebridge.frontend.event_buffer import SESSION_STRANDED, EventBuffer
 from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.session_quota import SessionQuota
 from edgebridge.session.acl import Acl
@@ -66,6 +67,10 @@ class SessionKeeper(Protocol):
     @property
     def sessions(self) -> dict[ClientId, Session]:
         """The sessions that are here."""
+
+    @property
+    def events(self) -> EventBuffer:
+        """What the operator's log is to say."""
 
     @property
     def moves(self) -> ClientMoves:
@@ -129,6 +134,17 @@ class Transfer:
         return StoredTransfer(self.flags, self.peer, key.gateway, key.number, self.sequence, key.client)
 
 
+class SessionMoves(NamedTuple):
+    """Where a session comes from, and where it goes to, for people."""
+
+    arrives_from: tuple[str, ...]
+    """The gateways from which pieces are still to come."""
+    goes_to: str | None
+    """The gateway to which it departs; None: it does not."""
+    held: int
+    """This gateway's own copies, which wait behind what comes."""
+
+
 @dataclass(slots=True)
 class RoamingSession:
     """A session that departs, arrives, or does both."""
@@ -152,6 +168,11 @@ class RoamingSession:
     def is_arriving(self) -> bool:
         """Whether pieces are still to come."""
         return any(arrival.is_open for arrival in self.arrivals.values())
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether pieces are still to come, or to go."""
+        return self.departure is not None or self.is_arriving
 
     def records(self) -> Iterator[bytes]:
         """Yield what the journal has to know of the session's moves, said again."""
@@ -185,6 +206,8 @@ class RoamingTable:
         """Client -> the number of the last claim of its session by another gateway, and that gateway."""
         self.sent: dict[str, tuple[int, int]] = {}
         """Client -> the number of the claim by which all of its session has gone, and the gateway that has got it."""
+        self.stranded = 0
+        """Moves that ended because the other gateway was taken out of the topology."""
         self.unreadable = 0
         """Messages and records of other gateways that could not be read."""
         self._member: RoamingMember | None = None
@@ -233,6 +256,17 @@ class RoamingTable:
     def has_gateway(self, gateway: int) -> bool:
         """Return whether the topology has the gateway numbered *gateway*."""
         return self.member.peers.gossip.link_state.name_of(gateway) is not None
+
+    def name_of(self, gateway: int) -> str:
+        """Return the name of the gateway numbered *gateway*, or its number if the topology does not have it."""
+        return self.member.peers.gossip.link_state.name_of(gateway) or str(gateway)
+
+    def note_stranded(self, transfer: Transfer) -> None:
+        """Count, and tell the operator, that the other gateway of *transfer* is gone for good."""
+        self.stranded += 1
+        what = "to which it went" if transfer.flags & TransferFlag.DEPARTURE else "from which it came"
+        text = f"the rest of a session is lost: gateway {transfer.peer}, {what}, is not in the topology any more"
+        self.keeper.events.add_absent(SESSION_STRANDED, transfer.key.client, 0, text)
 
     def whereabouts(self, client: str, asker: int | None = None) -> tuple[int, int]:
         """Return the number of the last claim of the session of *client* by another gateway, and where it has gone.
