@@ -3,14 +3,15 @@
 Each gateway of the federation keeps a summary of the sessions of every other one (`session_summary`) in memory. So it
 knows without a message that nobody has a session of a client. A summary may name a gateway that has no such session,
 once in 43,000 clients if it has 100,000 sessions; that gateway is asked in vain then. A summary lacks a session for as
-long as the news of it are on the way: CHANGES_INTERVAL and the time of the path.
+long as the news of it are on the way: NEWS_INTERVAL and the time of the path.
 
-A gateway gathers its changes for CHANGES_INTERVAL at most, and publishes them as one event of QoS 1 for all others. The
-events wait in outboxes; so a gateway that was cut off learns everything when it is back. Each has the digest of the
-summary behind it. Where a copy has another digest, because an event was dropped with a lease or an outbox, or because
-one of the two has started again, its gateway sends the sums of its buckets, and gets those that differ, in answers of
-32 KiB: the next one is asked for when the one before has arrived. A gateway that starts tells its digest and asks the
-others for theirs; after DIGEST_INTERVAL without changes a gateway tells its digest again.
+A gateway gathers the sessions that begin for NEWS_INTERVAL at most, because their clients may be at another gateway
+soon, and those that end for CHANGES_INTERVAL; it publishes both as one event of QoS 1 for all others. The events wait
+in outboxes; so a gateway that was cut off learns everything when it is back. Each has the digest of the summary behind
+it. Where a copy has another digest, because an event was dropped with a lease or an outbox, or because one of the two
+has started again, its gateway sends the sums of its buckets, and gets those that differ, in answers of 32 KiB: the next
+one is asked for when the one before has arrived. A gateway that starts tells its digest and asks the others for theirs;
+after DIGEST_INTERVAL without changes a gateway tells its digest again.
 
 Questions and answers are events for one gateway alone, and may arrive before changes that were published earlier. So
 both name the version of the summary. A gateway that waits for an answer remembers the changes that arrive meanwhile,
@@ -49,7 +50,11 @@ from edgebroker.federation.session_summary import (
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Duration, Instant
 
 CHANGES_INTERVAL: Final[Duration] = SECOND
-"""Changes are told at most so often."""
+"""Sessions that have ended are told at most so often..."""
+NEWS_INTERVAL: Final[Duration] = 100 * MILLISECOND
+"""...and those that have begun so often: a client takes longer to lose one gateway and to find another. An event has
+about 100 bytes, so a gateway at which sessions begin all the time sends 1 KB/s to each other one at most, and 12 bytes
+a session."""
 DIGEST_INTERVAL: Final[Duration] = 60 * MINUTE
 """How long a gateway without changes says nothing: what was lost on the way is noticed then at the latest. A digest has
 about 100 bytes.
@@ -167,18 +172,18 @@ class SessionDirectory:
         """
         if self.is_kept and self.own.begin(client_id):
             self._added[client_id] = max(0, stamp_ms)
-            self._plan_changes()
+            self._plan_changes(NEWS_INTERVAL)
 
     def removed(self, client_id: str) -> None:
         """Record that *client_id* has no durable session here any more; one that is not known is ignored."""
         if self.is_kept and self.own.end(client_id):
             if self._added.pop(client_id, None) is None:
                 self._removed[client_id] = None
-            self._plan_changes()
+            self._plan_changes(CHANGES_INTERVAL)
 
-    def _plan_changes(self) -> None:
+    def _plan_changes(self, interval: Duration) -> None:
         if self._is_started:
-            due = self._told_at + CHANGES_INTERVAL
+            due = self._told_at + interval
             self.due = due if self.due is None else min(due, self.due)
 
     # -- time -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,13 @@ from edgebridge.wire.dialect import V5
 from edgebroker.federation.effects import Effect, SendMessage, SessionElsewhere
 from edgebroker.federation.options import DEFAULT_OPTIONS, FederationOptions
 from edgebroker.federation.retained_claims import GatewayPublisher
-from edgebroker.federation.session_directory import DIGEST_INTERVAL, QUESTION_TIMEOUT, SessionDirectory
+from edgebroker.federation.session_directory import (
+    CHANGES_INTERVAL,
+    DIGEST_INTERVAL,
+    NEWS_INTERVAL,
+    QUESTION_TIMEOUT,
+    SessionDirectory,
+)
 from edgebroker.federation.session_summary import (
     ANSWER_BYTES_MAX,
     BUCKETS,
@@ -281,6 +287,18 @@ def test_changes_are_gathered_for_a_second() -> None:
     assert network.waiting == []
 
 
+def test_sessions_that_begin_are_told_ten_times_as_often_as_those_that_end() -> None:
+    network = Network(2)
+    one = network.directories[0]
+    network.pass_time()
+    one.added("truck", 5)
+    network.pass_time()
+    one.removed("truck")
+    assert one.due == network.now + CHANGES_INTERVAL
+    one.added("tram", 6)
+    assert one.due == network.now + NEWS_INTERVAL
+
+
 def test_more_changes_than_an_event_has_room_for_are_told_in_several() -> None:
     network = Network(2)
     network.pass_time()
@@ -454,10 +472,10 @@ def test_a_crash_before_the_change_is_told_leaves_no_difference(seed: int) -> No
     truck = sites.joined("truck", "a.0")
     truck.kept = False
     Participant("first", sites.gateways["a.0"], V5, True, 100, FAIR).connect()
-    sites.simulation.run_until(sites.simulation.now + SECOND // 5)
+    sites.simulation.run_until(sites.simulation.now + SECOND // 50)
     truck.connect()
     Participant("second", sites.gateways["a.0"], V5, True, 100, FAIR).connect()
-    sites.simulation.run_until(sites.simulation.now + SECOND // 5)
+    sites.simulation.run_until(sites.simulation.now + SECOND // 50)
     assert sites.holders("truck") == at("a.0"), "the end is not told yet"
     sites.gateways["a.0"].crash(is_power_cut=False)
     sites.wait(10)
