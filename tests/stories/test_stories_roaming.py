@@ -180,6 +180,22 @@ def test_an_unknown_client_costs_no_message(seed: int) -> None:
     assert walk.sessions("nobody") == ["b.2"]
 
 
+def test_one_client_alone_waits_for_a_gateway_of_which_nothing_is_known(seed: int) -> None:
+    walk = Walk(seed, start="a.1", wait_s=2)
+    walk.gateways["b.2"].power_off()
+    walk.gateways["a.0"].crash(is_power_cut=False)
+    walk.wait(3 * SECOND)
+    first, second = (Participant(name, walk.gateways["a.0"], V5, True, 100, FAIR) for name in ("first", "second"))
+    first.connect()
+    walk.wait()
+    assert not first.is_ready
+    walk.wait(2 * SECOND)
+    assert first.is_ready
+    second.connect()
+    walk.wait()
+    assert second.is_ready
+
+
 def test_a_client_is_let_in_though_its_gateway_is_dead(seed: int) -> None:
     walk = Walk(seed, wait_s=2)
     walk.publish(3)

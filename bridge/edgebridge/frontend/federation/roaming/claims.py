@@ -78,6 +78,10 @@ class SessionClaims:
         """Client -> the number of the claim by which its session came, or that it would have had when it began here."""
         self._unanswered: set[str] = set()
         """Clients whose sessions began because no gateway had answered in time."""
+        self._mute: set[int] = set()
+        """Gateways of which it was not known what sessions they have, and that did not answer a claim in time: they may
+        be of an older version, or switched off. None is waited for again before it says what it has.
+        """
         self._last_number = 0
         self.claimed = 0
         """Sessions that were claimed from other gateways."""
@@ -186,9 +190,8 @@ class SessionClaims:
     def _holders(self, client: str) -> set[int]:
         assert self._locator is not None
         holders = set(self._locator.holders(client))
-        holders |= {
-            each for each in self._table.member.peers.gossip.link_state.others() if not self._locator.is_known(each)
-        }
+        others = self._table.member.peers.gossip.link_state.others()
+        holders |= {each for each in others if not self._locator.is_known(each) and each not in self._mute}
         holders.add(self._table.whereabouts(client)[1])  # that gateway's own announcement may be on its way
         self._table.gone.pop(client, None)
         self._table.sent.pop(client, None)
@@ -295,6 +298,7 @@ class SessionClaims:
     def resume_connects(self, now: Instant) -> None:
         """Let in the clients whose sessions are here, or have been waited for long enough."""
         assert self._resume_connect is not None
+        assert self._locator is not None
         for client, claim in [*self._claims.items()]:
             pending = claim.pending
             if pending is None or not (claim.is_answered or pending.due <= now):
@@ -305,6 +309,7 @@ class SessionClaims:
                 if not claim.is_answered:
                     self.timed_out += 1
                     self._unanswered.add(client)
+                    self._mute |= {each for each in claim.awaited if not self._locator.is_known(each)}
                 self._resume_connect(connection, pending.connect, pending.verdict, pending.proof, now)
 
     def session_ended(self, client: str) -> None:
