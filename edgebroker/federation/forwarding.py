@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -226,6 +226,11 @@ class Forwarder:
     def last_events(self) -> dict[int, int]:
         """Return the publishers of recent events that were seen here, each with the sequence of its last one."""
         return self._duplicate_filter.last_sequences(self._own)
+
+    def restore_seen(self, last: Mapping[int, int]) -> None:
+        """Know the last events that an earlier run has seen. *last*: publisher -> sequence of its last one."""
+        for publisher, sequence in last.items():
+            self._duplicate_filter.new_clusters(publisher, sequence, self._own)
 
     def send_to(self, gateway: int, forward: Forward) -> list[SendMessage]:
         """Return the copy of an event of this gateway that is for the gateway with the number *gateway* alone."""

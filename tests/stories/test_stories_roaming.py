@@ -348,6 +348,25 @@ def test_another_user_does_not_get_the_session_of_a_client_at_another_gateway(se
     assert answer("b.1", "anna", b"apple").session_present
 
 
+def test_what_a_client_had_before_its_gateway_crashed_does_not_come_late_where_it_goes(seed: int) -> None:
+    walk = Walk(seed)
+    other = Participant("other", walk.gateways["b.1"], V5, True, 100, FAIR)
+    other.connect()
+    walk.wait()
+    other.subscribe("t/#", 2)
+    walk.publish(3)
+    walk.wait(3 * SECOND)
+    walk.gateways.road("a.2", "a.1").is_silent = True  # a.2 notices after some seconds, and goes another way
+    walk.publish(1, 2)
+    walk.wait()
+    walk.gateways["a.0"].crash(is_power_cut=False)
+    walk.walk("b.1")
+    walk.wait(30 * SECOND)
+    walk.publish(3)
+    walk.wait(5 * SECOND)
+    assert walk.problems() == []
+
+
 def test_a_delayed_will_waits_for_the_client_wherever_it_connects(seed: int) -> None:
     walk = Walk(seed)
     walk.reader.new_will = lambda: Will("t/will", b"gone", 1, False, {Property.WILL_DELAY_INTERVAL: 30})

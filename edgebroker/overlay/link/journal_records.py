@@ -53,7 +53,7 @@ class LinkRecordKind(IntEnum):
     waits for the answers of other clusters. Earlier versions wrote a boolean for the first two cases.
     """
     DELIVERED = 0x29
-    """[publisher, sequence]: that event was delivered, or left."""
+    """[publisher, sequence]: that event was delivered, or left. Of events that did not wait, those of QoS 2 alone."""
     INTERESTS = 0x2A
     """[neighbour, new interests, withdrawn interests]"""
     PAGED = 0x2B
@@ -255,6 +255,8 @@ class StoredLinks:
         """Topic -> header of its retained message."""
         self.held: dict[tuple[int, int], tuple[Forward, str | None, int | None]] = {}
         """Identity -> a held event, as in `held_record`."""
+        self.last_events: dict[int, int] = {}
+        """Publisher -> the sequence of its last event of which it is known that it was delivered, or left."""
         self.interests: dict[str, dict[Interest, None]] = {}
         """Neighbour -> the interests that it announced."""
         self.groups: dict[int, GroupMembers] = {}
@@ -401,6 +403,7 @@ class StoredLinks:
 
     def _delivered(self, publisher: int, sequence: int) -> None:
         self.held.pop((publisher, sequence), None)
+        self.last_events[publisher] = max(sequence, self.last_events.get(publisher, 0))
 
     def _interests(self, peer: str, announced: list[Any], withdrawn: list[Any]) -> None:
         interests = self.interests.setdefault(peer, {})

@@ -179,7 +179,7 @@ class FederationMember:
         """The short way of events; None: all take the long one."""
         self.held_subacks = HeldSubacks(session_journal, ways.suback_wait_ms > 0)
         self.inbox = PeerInbox(session_journal, self._receive, host)
-        self.reorder_store = ReorderStore(session_journal, stored.held)
+        self.reorder_store = ReorderStore(session_journal, stored)
         self.interest_store = NeighbourInterestStore(session_journal, self.peers, stored.interests)
         federated_retained.attach(self.peers, self, stored)
         self.roaming: RoamingSessions | None = None
@@ -197,6 +197,8 @@ class FederationMember:
         self._now = now
         self.wills.hold_restored()
         self.peers.start(now, self.interest_store.take_recovered())
+        if self.roaming is not None:
+            self.reorder_store.restore_seen(self.peers, self.links)
         self.peer_copies.begin(
             ((link.peer, each) for link in self.links for each in link.outbox.events()),
             (page for link in self.links for page in link.outbox.backlog.pages if page.entries is None),
@@ -410,7 +412,7 @@ class FederationMember:
             yield from link.records(repeated)
         yield from repeated.records()
         yield from self.retained.records()
-        yield from self.reorder_store.records()
+        yield from self.reorder_store.records({} if self.roaming is None else self.peers.forwarder.last_events())
         yield from self.interest_store.records()
         yield from self.groups.records()
 
@@ -575,8 +577,7 @@ class FederationMember:
         """
         self._now = now
         events: dict[tuple[int, int], _FederationEvent] = {}
-        is_held = False
-        shared = SharedEntry(self)
+        is_held, shared = False, SharedEntry(self)
         for effect in effects:
             if not isinstance(effect, SendMessage):
                 shared.append()
@@ -665,16 +666,17 @@ class FederationMember:
                 self.retained.superseded(forward.topic)
                 if event.local_delivery.is_entry:
                     self.retained.retain(publication, forward.header, now)
-            session_journal = self._journal
             if forward.qos == 2:  # no reader may have it before that is on disk
-                session_journal.open_transaction(now)
-                session_journal.is_in_qos2 = True
+                self._journal.open_transaction(now)
+                self._journal.is_in_qos2 = True
+                if self.roaming is not None:
+                    self.reorder_store.note_delivered(forward.header.eid, now)
             route = self._node.routes.route(forward.topic)
             copies = route.accept(publication, ledger, now, len(event.peers), forward.header.eid)
             if self.roaming is not None and self.roaming.is_active:
                 copies = self.roaming.divert(publication, copies, forward.header.eid, now)
             self._delivery.deliver_promised(publication, copies, now)
-            session_journal.is_in_qos2 = False
+            self._journal.is_in_qos2 = False
             local_copies = len(copies)
         elif event.peers:
             if host_of(forward.header.publisher) == self.peers.gateway.number:  # it waited: the books have it already

@@ -17,6 +17,7 @@ from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebridge.frontend.options import FrontendHost
 from edgebroker.federation.effects import HoldEvent, StoreInterests
 from edgebroker.federation.router import FederationRouter
+from edgebroker.header import host_of
 from edgebroker.instants import MILLISECOND, SECOND, Instant
 from edgebroker.interest import Interest
 from edgebroker.overlay.id_allocator import IdAllocator
@@ -36,12 +37,11 @@ EventId = tuple[int, int]
 class ReorderStore:
     """Those of one gateway."""
 
-    def __init__(
-        self, session_journal: SessionJournal, stored: Mapping[EventId, tuple[Forward, str | None, int | None]]
-    ) -> None:
+    def __init__(self, session_journal: SessionJournal, stored: StoredLinks) -> None:
         """*stored*: what an earlier run left."""
         self._journal = session_journal
-        self._events = dict(stored)
+        self._events = dict(stored.held)
+        self._last_events = stored.last_events
         self.forwarded_early = 0
         """Events that went on to peers before they were handed on here: each is two messages in the books."""
 
@@ -60,12 +60,34 @@ class ReorderStore:
         if self._events.pop(eid, None) is not None:
             self._journal.append(delivered_record(eid), False, now)
 
+    def note_delivered(self, eid: EventId, now: Instant) -> None:
+        """An event of QoS 2 is delivered that did not wait: no later run takes it for a new one, nor does the gateway
+        to which a reader goes that had it.
+        """
+        if self._journal.storage is not None:
+            self._journal.append(delivered_record(eid), False, now)
+
+    def restore_seen(self, peers: FederationRouter, links: Iterable[Link]) -> None:
+        """Tell *peers* which events an earlier run has seen, as far as that is known: those that were delivered, and
+        those of local clients that wait in the outboxes of *links*, which local readers have.
+        """
+        last, self._last_events = self._last_events, {}
+        for event in (event for link in links for event in link.outbox.events()):
+            publisher, sequence = event.header.eid
+            if host_of(publisher) == peers.gateway.number:
+                last[publisher] = max(sequence, last.get(publisher, 0))
+        peers.forwarder.restore_seen(last)
+
     def recovered(self, now: Instant) -> list[tuple[Forward, str | None]]:
         """Return what an earlier run left: each event, and its `HoldEvent.arrival`."""
         return [(self._aged(forward, at, now), arrival) for forward, arrival, at in self._events.values()]
 
-    def records(self) -> Iterator[bytes]:
-        """All that the journal has to know, said again."""
+    def records(self, last_events: Mapping[int, int]) -> Iterator[bytes]:
+        """All that the journal has to know, said again. *last_events*: publisher -> sequence of its last event that was
+        seen here; it may be one that waits, which is said behind that.
+        """
+        for eid in last_events.items():
+            yield delivered_record(eid)
         for event in tuple(self._events.values()):
             yield held_record(*event)
 
