@@ -367,6 +367,23 @@ def test_what_a_client_had_before_its_gateway_crashed_does_not_come_late_where_i
     assert walk.problems() == []
 
 
+def test_events_that_the_gateway_before_has_seen_are_late_at_any_qos(seed: int) -> None:
+    walk = Walk(seed)
+    walk.publish(3, 0)
+    walk.wait()
+    seen = walk.gateways["a.0"].overlay.peers.forwarder.last_events()
+    assert len(seen) >= 3
+    walk.walk("b.1")
+    walk.wait()
+    roaming = walk.gateways["b.1"].overlay.roaming
+    assert roaming is not None
+    for publisher, sequence in seen.items():
+        assert roaming.is_late(publisher, sequence)
+        assert not roaming.is_late(publisher, sequence + 1_000)
+    walk.wait(SETTLED)
+    assert not any(roaming.is_late(*event) for event in seen.items())
+
+
 def test_a_delayed_will_waits_for_the_client_wherever_it_connects(seed: int) -> None:
     walk = Walk(seed)
     walk.reader.new_will = lambda: Will("t/will", b"gone", 1, False, {Property.WILL_DELAY_INTERVAL: 30})

@@ -130,7 +130,7 @@ class FederationFastPath:
 
     def receive(self, peer: str, message: Forward | EventSeries, now: Instant) -> bool:
         """Hand *message* to local clients and pass it on. False, and nothing has happened: it must go the long way."""
-        first = message if isinstance(message, Forward) else message.first
+        first, roaming = message if isinstance(message, Forward) else message.first, self.roaming
         if (
             first.qos == 2  # nobody may have it before its group of records is on disk
             or first.retain
@@ -140,7 +140,7 @@ class FederationFastPath:
             or first.expires_in_ms is not None
             or first.header.trace  # its deliveries are recorded
             or is_reserved(first.topic)
-            or (first.qos and self.is_roaming)
+            or (roaming is not None and roaming.is_active and (first.qos or roaming.is_late(*first.header.eid)))
         ):
             return False
         if isinstance(message, Forward):

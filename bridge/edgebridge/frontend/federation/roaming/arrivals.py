@@ -171,8 +171,7 @@ class SessionArrivals:
             state.inherited.add(stored.text)
             journal.subscribed(session, stored.text, session.subscription_records[stored.text], now)
         if kept.roaming is not None and kept.roaming.last:
-            for publisher, sequence in kept.roaming.last.items():
-                state.last[publisher] = max(sequence, state.last.get(publisher, 0))
+            self._table.note_last(state, kept.roaming.last)
             journal.append_for(session, last_events_record(session.number, kept.roaming.last.items()), now)
         for packet_id in kept.received - session.received:
             session.received.add(packet_id)
@@ -229,6 +228,8 @@ class SessionArrivals:
                 state.known, state.last, state.inherited = {}, {}, set()
                 if state.departure is None:
                     del table.states[state.session.client_id]
+        if not table.arrivals:
+            table.last.clear()
 
     def end_stranded(self, now: Instant) -> None:
         """End the arrivals from gateways that were taken out of the topology."""

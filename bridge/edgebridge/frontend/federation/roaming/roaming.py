@@ -97,6 +97,10 @@ class RoamingSessions:
         """Whether a session moves, so that `divert` wants to see each copy."""
         return bool(self._states)
 
+    def is_late(self, publisher: int, sequence: int) -> bool:
+        """Return whether the gateway from which a session comes has seen a later event of *publisher*, or this one."""
+        return sequence <= self._table.last.get(publisher, 0)
+
     # -- figures --------------------------------------------------------------------------------------------------
 
     @property
@@ -237,7 +241,8 @@ class RoamingSessions:
         table = self._table
         state = table.states[session.client_id] = RoamingSession(session)
         state.events = {copy: event for copy, (event, is_held) in stored.events.items() if not is_held}
-        state.known, state.last = dict(stored.known), dict(stored.last)
+        state.known = dict(stored.known)
+        table.note_last(state, stored.last)
         state.inherited = set(session.subscription_records)
         by_event = {copy: event for copy, (event, _) in stored.events.items()}
         last = session.last_copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -206,6 +206,8 @@ class RoamingTable:
         """Client -> the number of the last claim of its session by another gateway, and that gateway."""
         self.sent: dict[str, tuple[int, int]] = {}
         """Client -> the number of the claim by which all of its session has gone, and the gateway that has got it."""
+        self.last: dict[int, int] = {}
+        """Publisher -> the sequence of the last event that any gateway saw from which a session comes."""
         self.stranded = 0
         """Moves that ended because the other gateway was taken out of the topology."""
         self.unreadable = 0
@@ -280,6 +282,12 @@ class RoamingTable:
                 found.append((departure.key.number, departure.peer))
         known = [each for each in found if each[1] != asker and self.has_gateway(each[1])]
         return max(known, default=nowhere)
+
+    def note_last(self, state: RoamingSession, last: Mapping[int, int]) -> None:
+        """Know of *state* that the gateways from which it comes saw the events *last*, publisher -> sequence."""
+        for publisher, sequence in last.items():
+            state.last[publisher] = max(sequence, state.last.get(publisher, 0))
+            self.last[publisher] = max(sequence, self.last.get(publisher, 0))
 
     def note_gone(self, key: TransferKey) -> None:
         """Know that the client of a claim is at another gateway."""
