@@ -128,6 +128,7 @@ def _begin(world: StormWorld) -> None:
     for one in steady:
         one.connect()
     world.run_for(SECOND // 2)
+    world.run_until(KNOWN, lambda: all(one.is_ready for one in steady))  # disks may be slow that are asked for sessions
     for one in steady:
         one.resubscribe()
     world.run_for(KNOWN)
