@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple
 
@@ -99,6 +100,8 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
         yield f"{one['name']}: {share} ({one['priority']} first, weight {one['weight']}, gain {one['gain_min']} %)"
         if one["proposed"] > len(one["proposals"]):
             yield f"  {count(len(one['proposals']))} of them are shown"
+        if one["mode"] == "apply":
+            yield from _automatic_lines(one)
         for name, number in one["stays"].items():
             if number:
                 yield f"  {count(number)} stay: {REASONS.get(name, name)}"
@@ -106,6 +109,16 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
             yield f"  {count(one['untracked'])} were not looked at: there are too many"
     for one in answer["unreached"]:
         yield f"{one['name']} is missing: {one['reason']}"
+
+
+def _automatic_lines(one: dict[str, Any]) -> Iterator[str]:
+    """Yields whom the gateway moves itself, and why it leaves others."""
+    reasons = Counter(row.get("automatic", "") for row in one["proposals"])
+    per_minute, wait_s = one["moves_per_minute"], one["next_move_s"]
+    when = f", the next one in {span(wait_s)} at the earliest" if wait_s else ""
+    yield f"  {count(reasons.pop('', 0))} of these it moves itself, {per_minute} in a minute{when}"
+    for reason, number in reasons.items():
+        yield f"  {count(number)} it does not: {reason}"
 
 
 def _cells(name: str, row: dict[str, Any]) -> tuple[str, ...]:
@@ -343,17 +356,19 @@ class MoveProgress:
 )
 @gateway_options()
 def history(gateway: GatewayOptions, as_json: bool) -> None:
-    """Show which publishers `apply` moved away from a running gateway, the latest first, at most 200.
+    """Show which publishers were moved away from a running gateway by plans, the latest first, at most 200.
 
-    DELAY and GATEWAYS ENTERED are as they were, as they were predicted, and as the last trace session at the new
-    gateway says, which is asked; - if it has not ended yet, or is not told. Exit code 0 if there are any, 1 if not.
+    DELAY is the mean time from the publisher's gateway to its readers, and UPLINK BYTES are those of the payload of one
+    message that cross from site to site, the mean, like GATEWAYS ENTERED. Each is as it was, as it was predicted, and
+    as a trace session at the new gateway says, which is asked; - if none has ended yet. PAUSE is how long the
+    client had no connection. Exit code 0 if there are any, 1 if not.
     """
     answer = get_json(gateway.endpoint(), "/place/history", all="yes")
     moves = answer["moves"]
     if as_json:
         click.echo(json.dumps(answer))
     elif moves:
-        heading = ("PUBLISHER", "TO", "WHEN", "WAY", "OUTCOME", "DELAY", "GATEWAYS ENTERED")
+        heading = ("PUBLISHER", "TO", "WHEN", "WAY", "OUTCOME", "PAUSE", "DELAY", "GATEWAYS ENTERED", "UPLINK BYTES")
         click.echo("\n".join(aligned([heading, *map(_history_cells, moves)])))
     else:
         click.echo(f"no plan has moved a publisher away from {answer['name']}")
@@ -361,21 +376,25 @@ def history(gateway: GatewayOptions, as_json: bool) -> None:
 
 
 def _history_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    delay, load, realised = row["delay_ms"], row["load"], row["realised"]
-    found_delay, found_load = ("-", "-") if realised is None else (realised["delay_ms"], realised["load"])
+    pause_ms = row["pause_ms"]
     return (
         shortened(row["client"], 40),
         row["to"],
         f"{span(row['ago_s'])} ago",
         row["way"].replace("_", " "),
         row["outcome"],
-        f"{delay['here']:.1f} -> {delay['there']:.1f}, {_figure(found_delay, 1)} ms",
-        f"{load['here']:.2f} -> {load['there']:.2f}, {_figure(found_load, 2)}",
+        "-" if pause_ms is None else f"{pause_ms:,.0f} ms",
+        f"{_figures(row, 'delay_ms', 1)} ms",
+        _figures(row, "load", 2),
+        _figures(row, "uplink_bytes", 0),
     )
 
 
-def _figure(value: Any, digits: int) -> str:
-    return value if isinstance(value, str) else f"{value:.{digits}f}"
+def _figures(row: dict[str, Any], name: str, digits: int) -> str:
+    """Returns a quantity as it was, as it was predicted, and as it is."""
+    costs, realised = row[name], row["realised"]
+    found = "-" if realised is None else f"{realised[name]:.{digits}f}"
+    return f"{costs['here']:.{digits}f} -> {costs['there']:.{digits}f}, {found}"
 
 
 class GatewayAddressType(click.ParamType[tuple[str, HttpAddress]]):
@@ -401,12 +420,19 @@ class GatewayAddressType(click.ParamType[tuple[str, HttpAddress]]):
 @click.option(
     "--rate", type=click.FloatRange(0, 600, min_open=True), default=RATE, show_default=True, help="Moves a minute."
 )
+@click.option("--only", multiple=True, metavar="CLIENT", help="Send back this publisher alone; may be repeated.")
 @click.option("--yes", "is_agreed", is_flag=True, help="Do not ask first.")
 @gateway_options("For programs: a line of JSON for each publisher.")
 def undo(
-    others: Sequence[tuple[str, HttpAddress]], rate: float, is_agreed: bool, gateway: GatewayOptions, as_json: bool
+    others: Sequence[tuple[str, HttpAddress]],
+    rate: float,
+    only: Sequence[str],
+    is_agreed: bool,
+    gateway: GatewayOptions,
+    as_json: bool,
 ) -> None:
-    """Send the publishers that the last plan moved away from a running gateway back to it.
+    """Send the publishers that the last plan moved away from a running gateway back to it. All that the gateway moved
+    itself (relocation.mode = "apply") is one plan.
 
     The gateway knows who was moved where. The order is for the gateway where the client is now: --at says where that
     has its HTTP interface, which takes the same token. Without --at, publishers are only listed, with what to do. Who
@@ -416,9 +442,8 @@ def undo(
     """
     answer = get_json(gateway.endpoint(), "/place/history")
     home, moves, known, progress = answer["name"], answer["moves"], dict(others), MoveProgress(as_json)
-    last = [
-        row for row in moves if row["plan"] == moves[0]["plan"] and row["outcome"] not in ("returned", "moved again")
-    ]
+    gone = [row for row in moves if not only or row["client"] in only]
+    last = [row for row in gone if row["plan"] == gone[0]["plan"] and row["outcome"] not in ("returned", "moved again")]
     orders: list[tuple[GatewayEndpoint, str, str]] = []
     for row in last:
         if row["to"] in known:

@@ -35,6 +35,8 @@ class RelocationMode(Enum):
     """Nothing is traced or recorded."""
     PROPOSE = "propose"
     """Publishers are traced, and better gateways are proposed to the operator."""
+    APPLY = "apply"
+    """The gateway also moves its publishers there itself, a few in a minute (`relocation.automatic_moves`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class RelocationOptions:
     """Patterns, with `*` and `?`, of client identifiers that are never traced."""
     excluded_topics: tuple[TopicFilter, ...] = ()
     """A client that publishes under one of them is not traced any more."""
+    moves_per_minute: int = 6
+    """How many publishers the gateway moves itself in a minute at most."""
 
 
 DEFAULT_RELOCATION: Final = RelocationOptions()

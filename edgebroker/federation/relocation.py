@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from heapq import heappop, heappush
 from typing import Final
@@ -69,6 +70,10 @@ class PlacementEstimate:
     delay_here: float
     """The mean time from the publisher to a client, in microseconds; `delay_there`: the same from `target`."""
     delay_there: float
+    way_there: Duration
+    """The part of `delay_there` in which an event is on its way from the publisher to `target`. Nobody measures it: it
+    is taken to be the time on the links. No trace session contains it.
+    """
     deliveries: int
     events: int
     payload_bytes: int
@@ -85,6 +90,7 @@ class PlacedPublisher:
 
     __slots__ = (
         "began_at",
+        "confirmations",
         "due",
         "estimate",
         "is_open",
@@ -120,6 +126,8 @@ class PlacedPublisher:
         self.unusable = 0
         self.outcome: PlacementRefusal | None = None
         """Why it stays, according to its last session."""
+        self.confirmations = 0
+        """Sessions in a row that propose the gateway of `estimate`; 0: the last one proposes none."""
         self.estimate: PlacementEstimate | None = None
 
 
@@ -170,7 +178,9 @@ class RelocationStatistics:
     def configure(self, options: RelocationOptions, now: Instant) -> None:
         """Go on with other options. What is known of publishers is forgotten if these decide about it."""
         before, self.options = self.options, options
-        if before == options:
+        if before == replace(options, mode=before.mode, moves_per_minute=before.moves_per_minute) and (
+            self.is_on == (before.mode is not RelocationMode.OFF)
+        ):
             return
         for each in self._publishers.values():
             each.publisher.cached_until = SEQUENCE_MODULUS
@@ -425,6 +435,12 @@ class RelocationStatistics:
             refusal = choice.refusal
             self.limiter.count(refusal)
             self.proposed += refusal is None
+        if refusal is not None:
+            each.confirmations = 0
+        elif each.confirmations and each.estimate is not None and each.estimate.target == choice.target:
+            each.confirmations += 1
+        else:
+            each.confirmations = 1
         each.outcome = refusal
         each.estimate = PlacementEstimate(
             choice.target,
@@ -433,6 +449,7 @@ class RelocationStatistics:
             int(loads[choice.target]),
             delays[self._name],
             delays[choice.target],
+            tree.distance(self._name, choice.target),
             sum(record.deliveries for record in end.records),
             events,
             each.payload_bytes,

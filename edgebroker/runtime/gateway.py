@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edgebroker.runtime.http.server import HttpResponse, HttpServer
     from edgebroker.runtime.peers.membership import FederationMembership
     from edgebroker.runtime.peers.peers import PeerManager
+    from edgebroker.runtime.placement_runner import PlacementRunner
     from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 S = TypeVar("S")
@@ -138,6 +139,7 @@ class Gateway:
         self.reloader: Reloader | None = None
         self.peer_manager: PeerManager | None = None
         """The sockets of peers; None if the gateway stands alone, or has not started."""
+        self._placements: PlacementRunner | None = None
         self.bridge_manager: BridgeManager | None = None
         """The bridges to foreign brokers; None if there are none, or the gateway has not started."""
         self._log_pump: LogPump | None = None
@@ -174,6 +176,9 @@ class Gateway:
             self.peer_manager = PeerManager(
                 self._membership, self._settings, reactor, self._operator_log, self._change_bridge_role
             )
+            from edgebroker.runtime.placement_runner import PlacementRunner
+
+            self._placements = PlacementRunner(self.peer_manager, self.frontend, self._operator_log, self._folder)
         if has_bridges(self._settings, self._folder):
             self.bridge_manager = self._new_bridge_manager(self._settings)
         # Before anybody publishes what they should carry.
@@ -187,6 +192,8 @@ class Gateway:
         await self._listeners.open(self._settings.listeners)
         if self.peer_manager is not None:
             await self.peer_manager.open()
+        if self._placements is not None:
+            self._placements.start()
         preparers: dict[str, Preparer] = {
             "access": self._prepare_access,
             "quota": self._prepare_quota,
@@ -196,10 +203,10 @@ class Gateway:
             "http": self._prepare_http,
             "listener": self._listeners.prepare,
             "bridge": self._prepare_bridges,
-            "relocation": self._prepare_relocation,
         }
         if self.peer_manager is not None:
             preparers["overlay"] = self.peer_manager.prepare
+        preparers["relocation"] = self._prepare_relocation  # behind the topology, whose sites the settings name
         self.reloader = Reloader(
             self._settings if self.bridge_manager is None else self.bridge_manager.settings, preparers
         )
@@ -235,6 +242,7 @@ class Gateway:
             lambda: self.bridge_manager,
             self._started_at,
             self._started_unix_s,
+            placements=self._placements,
         )
 
     def _forwarder(self) -> Forwarder | None:
@@ -244,6 +252,8 @@ class Gateway:
     async def stop(self) -> None:
         """Say good-bye to all clients and finish the log."""
         self.lag_monitor.stop()
+        if self._placements is not None:
+            self._placements.stop()
         if self._http is not None:
             self._http.close()
         try:

@@ -7,6 +7,7 @@ import copy
 import json
 import socket
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from edgebroker.instants import MILLISECOND, SECOND
 from edgebroker.overlay.advertisements import LocalPublisher
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.loop.reactor import clock
-from edgebroker.runtime.peers.placement import told_measurements
+from edgebroker.runtime.peers.placement import MeanCosts, told_measurements
 from edgebroker.runtime.peers.status import encode_report
 from edgebroker.runtime.placement_history import HISTORY_FILE, HISTORY_MAX, AppliedMove, PlacementHistory
 
@@ -91,7 +92,8 @@ class PaperGateway:
 
 
 def moved(client: str, to: str = "gw-there", plan: str = "p", outcome: str = "arrived", **more: Any) -> dict[str, Any]:
-    costs = {"delay_ms": {"here": 4.3, "there": 3.8}, "load": {"here": 2.0, "there": 1.0}, "realised": None}
+    costs: dict[str, Any] = {"delay_ms": {"here": 4.3, "there": 3.8}, "load": {"here": 2.0, "there": 1.0}}
+    costs |= {"uplink_bytes": {"here": 8.0, "there": 0.0}, "realised": None, "pause_ms": None}
     row = {"client": client, "to": to, "plan": plan, "ago_s": 62, "way": "use_another_server", "outcome": outcome}
     return row | costs | more
 
@@ -207,13 +209,14 @@ def test_what_is_no_plan_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_the_history_shows_what_was_predicted_and_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = PaperGateway(monkeypatch)
     assert run("history") == (1, ["no plan has moved a publisher away from gw-here"])
-    gateway.moves = [moved("pump", realised={"delay_ms": 3.94, "load": 1.2, "age_s": 3.0}), moved("fan")]
+    realised = {"delay_ms": 3.94, "load": 1.2, "uplink_bytes": 0.8, "age_s": 3.0}
+    gateway.moves = [moved("pump", realised=realised, pause_ms=1_234.5), moved("fan")]
     code, lines = run("history")
     assert code == 0
     cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
     head = ["gw-there", "1 min 2 s ago", "use another server", "arrived"]
-    assert cells[1] == ["pump", *head, "4.3 -> 3.8, 3.9 ms", "2.00 -> 1.00, 1.20"]
-    assert cells[2] == ["fan", *head, "4.3 -> 3.8, - ms", "2.00 -> 1.00, -"]
+    assert cells[1] == ["pump", *head, "1,234 ms", "4.3 -> 3.8, 3.9 ms", "2.00 -> 1.00, 1.20", "8 -> 0, 1"]
+    assert cells[2] == ["fan", *head, "-", "4.3 -> 3.8, - ms", "2.00 -> 1.00, -", "8 -> 0, -"]
 
 
 def test_the_last_plan_is_undone_where_its_clients_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,13 +232,29 @@ def test_the_last_plan_is_undone_where_its_clients_are_now(monkeypatch: pytest.M
     assert (code, lines[0]) == (1, "crane is left: it was sent to gw-yard; say --at gw-yard=HOST:PORT")
     assert gateway.orders == [("10.0.0.7:99", "/clients", {"do": "move", "name": "pump", "to": "gw-here"})]
     assert run("undo", "--at", "gw-there")[0] == 2
+    assert run("undo", "--only", "belt", "--at", "gw-there=10.0.0.7:99", "--yes")[0] == 0
+    assert gateway.orders[1:] == [("10.0.0.7:99", "/clients", {"do": "move", "name": "belt", "to": "gw-here"})]
 
 
 # -- a gateway ---------------------------------------------------------------------------------------------------------
 
+COSTS = MeanCosts(2.0, 1.0, 8.0)
 CLIENTS = 'clients = "mqtt://127.0.0.1:1883"\n'
 ESTIMATE = PlacementEstimate(
-    "gw-here", None, 200, 100, 4.0 * MILLISECOND, 3.0 * MILLISECOND, 100, 100, 800, 5 * SECOND, (), (), 0
+    "gw-here",
+    None,
+    200,
+    100,
+    delay_here=4.0 * MILLISECOND,
+    delay_there=3.0 * MILLISECOND,
+    way_there=2 * MILLISECOND,
+    deliveries=100,
+    events=100,
+    payload_bytes=800,
+    lasted=5 * SECOND,
+    uplinks_here=((0, 1, 100),),
+    uplinks_there=(),
+    made_at=0,
 )
 
 
@@ -269,7 +288,8 @@ def with_publishers(
         assert gateway.http_address is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(peers.gossip.link_state), "is_reachable", lambda self, gateway: True)
-            await asyncio.to_thread(story, gateway, str(HttpAddress(*gateway.http_address)))
+            http = str(HttpAddress(*gateway.http_address))
+            await (story(gateway, http) if iscoroutinefunction(story) else asyncio.to_thread(story, gateway, http))
 
     with_gateway(play, topology=tmp_path / "two.toml", name="gw-there", http=("127.0.0.1", 0), **overrides)
 
@@ -293,10 +313,12 @@ def test_a_gateway_executes_a_plan_and_remembers_it_over_a_restart(tmp_path: Pat
             1,
             ["bert is left: it is not connected", "fan: it has been moved", "pump: it has been moved"],
         )
-        gateway.frontend.connect_handler.moves.arrived("fan")
+        gateway.frontend.connect_handler.moves.arrived("fan", clock())
         moves = get_json(endpoint_of(http), "/place/history")["moves"]
         assert [(row["client"], row["outcome"]) for row in moves] == [("pump", "on its way"), ("fan", "arrived")]
-        assert (moves[0]["delay_ms"], moves[0]["load"]) == ({"here": 4.0, "there": 3.0}, {"here": 2.0, "there": 1.0})
+        found = {name: tuple(moves[0][name].values()) for name in ("delay_ms", "load", "uplink_bytes")}
+        assert found == {"delay_ms": (4.0, 1.0), "load": (2.0, 1.0), "uplink_bytes": (8.0, 0.0)}
+        assert moves[1]["pause_ms"] is not None
 
     def second(gateway: Gateway, http: str) -> None:
         code, lines = run("undo", "--yes", "--json", "--http", http)
@@ -342,8 +364,10 @@ def test_the_history_is_bounded_and_a_damaged_file_is_set_aside(tmp_path: Path) 
     async def fill() -> None:
         history = PlacementHistory(file)
         for number in range(HISTORY_MAX + 5):
-            history.moves.append(AppliedMove(f"c{number}", "b", "p", 1, "closed", (2.0, 1.0), (2.0, 1.0)))
-        assert await history.add(AppliedMove("last", "b", "p", 1, "closed", (2.0, 1.0), (2.0, 1.0))) == ""
+            history.moves.append(AppliedMove(f"c{number}", "b", "p", 1, "closed", COSTS, COSTS))
+        last = AppliedMove("last", "b", "p", 1, "closed", COSTS, COSTS)
+        assert await history.add(last) == ""
+        assert await history.settle({last: last._replace(outcome="arrived", realised=COSTS, pause_ms=3.5)}) == ""
         assert await PlacementHistory(None).add(history.moves[0]) == "there is no data folder"
         again = PlacementHistory(file)
         assert again.read() == ""
@@ -358,11 +382,11 @@ def test_the_history_is_bounded_and_a_damaged_file_is_set_aside(tmp_path: Path) 
 
 
 def test_what_other_gateways_measured_is_read_if_it_is_readable() -> None:
-    row = {"client": "pump", "delay_ms": 3.9, "load": 1, "age_s": 3}
+    row = {"client": "pump", "delay_ms": 3.9, "load": 1, "uplink_bytes": 8, "age_s": 3}
     told = {
         "b": encode_report([], {"measured": [row]}),
         "c": encode_report([]),
         "d": b"{",
         "e": encode_report([], {"measured": [row | {"load": None}]}),
     }
-    assert told_measurements(told) == {"b": {"pump": {"delay_ms": 3.9, "load": 1.0, "age_s": 3.0}}}
+    assert told_measurements(told) == {"b": {"pump": {"delay_ms": 3.9, "load": 1.0, "uplink_bytes": 8.0, "age_s": 3.0}}}

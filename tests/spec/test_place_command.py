@@ -14,7 +14,11 @@ from click.testing import CliRunner
 
 from edgebroker.cli import main
 from edgebroker.cli import place as place_module
+from edgebroker.federation.options import RelocationMode
 from edgebroker.overlay.messages import STATUS_REPORT_BYTES_MAX
+from edgebroker.overlay.scot import Scot
+from edgebroker.overlay.topology.factor import Factor
+from edgebroker.overlay.topology.topology import Topology
 from edgebroker.relocation.placement import PlacementGoal, PlacementPriority
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.http.metrics import metrics_page
@@ -170,20 +174,51 @@ def parsed(text: str) -> Settings:
     return Settings.parse(f"[relocation]\n{text}\n", "gateway.toml", Path())
 
 
+TOPOLOGY = Topology.product(Scot(Factor.parse("a"), 2))
+
+
 def test_settings_become_a_goal_and_exclusions() -> None:
-    options = relocation_options(
-        parsed('priority = "load"\nweight = 80\ngain_min = 10\nexclude = ["client plc-*", "topic alarms/#"]').relocation
-    )
+    text = 'priority = "load"\nweight = 80\ngain_min = 10\nexclude = ["client plc-*", "topic alarms/#"]'
+    options = relocation_options(parsed(text).relocation, TOPOLOGY, "a.0")
     assert options.goal == PlacementGoal(PlacementPriority.LOAD, 80, 0.1)
     assert options.excluded_clients == ("plc-*",)
     assert [one.text for one in options.excluded_topics] == ["alarms/#"]
 
 
+def test_other_settings_hold_for_the_gateways_of_a_site() -> None:
+    text = """mode = "apply"
+moves_per_minute = 2
+exclude = ["client plc-*"]
+[[relocation.site]]
+name = "1"
+mode = "off"
+priority = "load"
+weight = 0
+exclude = ["topic alarms/#"]
+"""
+    settings = parsed(text).relocation
+    here, there = (relocation_options(settings, TOPOLOGY, name) for name in ("a.0", "a.1"))
+    assert (here.mode, here.goal, here.excluded_topics, here.moves_per_minute) == (
+        RelocationMode.APPLY,
+        PlacementGoal(),
+        (),
+        2,
+    )
+    assert (there.mode, there.goal) == (RelocationMode.OFF, PlacementGoal(PlacementPriority.LOAD, 0))
+    assert (there.excluded_clients, [one.text for one in there.excluded_topics]) == (("plc-*",), ["alarms/#"])
+    assert str(settings.site[0]) == "1 mode=off priority=load weight=0 exclude=topic alarms/#"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('mode = "apply"', "this version moves nobody itself"),
-        ('mode = "on"', '"off", "propose"'),
+        ('mode = "on"', '"off", "propose", "apply"'),
+        ("moves_per_minute = 0", "1 to 60"),
+        ("[[relocation.site]]\nweight = 1", "name the site"),
+        ('[[relocation.site]]\nname = "yard"\nwheight = 1', "a table has name, mode, priority, weight, exclude"),
+        ('[[relocation.site]]\nname = "yard"\nweight = 101', "a table whose weight is 101"),
+        ('[[relocation.site]]\nname = "a"\n[[relocation.site]]\nname = "a"', "has two tables for a"),
+        ('site = ["yard"]', "a table [[relocation.site]]"),
         ('exclude = ["plc-*"]', 'text like "client plc-*" or "topic alarms/#"'),
         ('exclude = ["topic a#"]', "must be the whole last level"),
         ("weight = 101", "0 to 100"),

@@ -29,6 +29,7 @@ from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
 from edgebroker.overlay.traffic_class import TrafficClass
 from edgebroker.publication import Publication
+from edgebroker.relocation.automatic_moves import AutomaticMoves
 from edgebroker.relocation.delivery_tree import DeliveryTree, OverlayTrees
 from edgebroker.relocation.placement import PlacementRefusal
 from edgebroker.runtime.peers.client_ways import ClientWays
@@ -122,7 +123,7 @@ def test_a_publisher_whose_readers_are_elsewhere_should_be_there() -> None:
     gateway, now = world.gateways["a.0"], world.simulation.now
     link_state = gateway.overlay.peers.gossip.link_state
     ways = ClientWays(TOPOLOGY, "a.0", link_state, gateway.frontend.connect_handler.sessions)
-    report = placement_report(world.statistics("a.0"), TOPOLOGY, ways, now, 10)
+    report = placement_report(world.statistics("a.0"), TOPOLOGY, ways, AutomaticMoves(now), now, 10)
     [row] = report["proposals"]
     assert (row["client"], row["to"], row["way"], row["version"]) == ("pump", found.target, "none", "5")
     assert row["why_none"].startswith(f"where clients connect to {found.target} is not known")
@@ -335,6 +336,9 @@ def test_the_operator_excludes_publishers_by_name_and_by_topic() -> None:
     assert publishers.publish("siren", "alarms/fire", 100, SECOND) == {0}
     publishers.statistics.configure(RelocationOptions(), publishers.now)
     assert publishers.publish("siren", "alarms/fire", 20, 100 * MILLISECOND) != {0}, "the settings were read again"
+    before = [*publishers.statistics.publishers]
+    publishers.statistics.configure(RelocationOptions(RelocationMode.APPLY, moves_per_minute=1), publishers.now)
+    assert [*publishers.statistics.publishers] == before, "who moves them is no reason to trace them anew"
     publishers.statistics.configure(RelocationOptions(RelocationMode.OFF), publishers.now)
     assert publishers.publish("siren", "alarms/fire", 20, 100 * MILLISECOND) == {0}
     assert publishers.outcomes() == {}

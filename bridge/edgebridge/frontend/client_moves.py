@@ -55,8 +55,11 @@ class ClientMove(NamedTuple):
     redirect: Redirect
     way: MoveWay
     refused_until: Instant
+    begun_at: Instant
     outcome: MoveOutcome | None = None
     """None: it is on its way."""
+    pause: Duration | None = None
+    """How long a client that has arrived was without a connection; None: nobody knows."""
 
 
 def move_text(gateway: str) -> str:
@@ -110,7 +113,7 @@ class ClientMoves:
         if is_told:
             is_lasting = redirect.reason == ReasonCode.SERVER_MOVED
             way = MoveWay.SERVER_MOVED if is_lasting else MoveWay.USE_ANOTHER_SERVER
-        self._moves[client_id] = ClientMove(gateway, redirect, way, now + self.refusal_s * SECOND)
+        self._moves[client_id] = ClientMove(gateway, redirect, way, now + self.refusal_s * SECOND, now)
         self.moved[way] += 1
         return way
 
@@ -138,19 +141,19 @@ class ClientMoves:
         if client_id in self._moves:
             self._end(client_id, MoveOutcome.RETURNED)
 
-    def arrived(self, client_id: str) -> None:
+    def arrived(self, client_id: str, now: Instant) -> None:
         """Record that another gateway has taken over the session of *client_id*, which may come back at any time."""
         if client_id in self._moves:
-            self._end(client_id, MoveOutcome.ARRIVED)
+            self._end(client_id, MoveOutcome.ARRIVED, now - self._moves[client_id].begun_at)
 
     def purge(self, now: Instant) -> None:
         """End the moves of clients that were not seen again."""
         for client_id in [name for name, move in self._moves.items() if now >= move.refused_until + WATCH]:
             self._end(client_id, MoveOutcome.UNKNOWN)
 
-    def _end(self, client_id: str, outcome: MoveOutcome) -> None:
+    def _end(self, client_id: str, outcome: MoveOutcome, pause: Duration | None = None) -> None:
         self._past.pop(client_id, None)
         if len(self._past) >= MOVED_CLIENTS_MAX:
             del self._past[next(iter(self._past))]
-        self._past[client_id] = self._moves.pop(client_id)._replace(outcome=outcome)
+        self._past[client_id] = self._moves.pop(client_id)._replace(outcome=outcome, pause=pause)
         self.ended[outcome] += 1

@@ -18,11 +18,10 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Final
 
-from edgebridge.frontend.admin import end_connection, end_session, move_client
-from edgebridge.frontend.client_moves import MoveWay
+from edgebridge.frontend.admin import end_connection, end_session
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.handlers.connect import KEEP_ALIVE_GRACE, Ban
-from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, Redirect, RedirectReason
+from edgebridge.frontend.options import BRIDGE_CLIENT_PREFIX, RedirectReason
 from edgebridge.session.inflight import QueueEntry
 from edgebridge.session.session import Session
 from edgebridge.wire.packets import Will
@@ -363,23 +362,7 @@ def order_move(view: GatewayView, session: Session, gateway: str, reason: Redire
     """
     if view.peer_manager is None:
         raise OrderError("this gateway is in no federation; overlay.topology names the file that lists the others")
-    reference = view.peer_manager.client_ways().server_reference(session, gateway)
-    moves = view.frontend.connect_handler.moves
-    way = move_client(view.frontend, session, gateway, Redirect(reason, reference), clock())
-    if way is not None:
-        text = "an operator sent a client to another gateway"
-        view.operator_log.log(Level.WARNING, "client-moved", text, client=session.client_id, to=gateway, way=way.value)
-        view.reactor.schedule_flush()
-        view.reactor.arm_timer()
-    return {
-        "client": session.client_id,
-        "to": gateway,
-        "moved": way is not None,
-        "way": None if way is None else way.value,
-        "reference": reference if way not in (None, MoveWay.CLOSED) else None,
-        "refused_s": 0 if way is None else moves.refusal_s,
-        "session_kept": way is not None and session.expiry_s > 0,
-    }
+    return view.peer_manager.move_client(session, gateway, reason, "an operator sent a client to another gateway")
 
 
 async def _end(view: GatewayView, query: Query) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edgebroker.runtime.delivery_log import DeliveryLogDirectory
     from edgebroker.runtime.http.tracing import Tracer
     from edgebroker.runtime.peers.peers import PeerManager
-    from edgebroker.runtime.placement_history import PlacementHistory
+    from edgebroker.runtime.placement_runner import PlacementRunner
     from edgebroker.runtime.reload import ReloadOutcome
     from edgebroker.storage.deliverylog.writer import DeliveryLog
 
@@ -63,8 +63,8 @@ class GatewayView:
     """The system clock at the start; it may have been wrong."""
     block_list: BlockListFile | None = None
     """Saves the blocked clients; made when the first client is blocked."""
-    placements: PlacementHistory | None = None
-    """The moves of applied plans; made when the first is asked for or recorded."""
+    placements: PlacementRunner | None = None
+    """Moves publishers to other gateways; None where there are none."""
     reload: Callable[[], Awaitable[ReloadOutcome | None]] | None = None
     """Reloads the settings, as SIGHUP does; None where there is no settings file. Returns None if the reload failed."""
 

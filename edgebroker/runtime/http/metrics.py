@@ -414,6 +414,18 @@ def _relocation(page: Exposition, peers: FederationRouter) -> None:
     page.counter("edgebroker_relocation_message_bytes", "Their bytes.", statistics.sent["bytes"], "bytes")
 
 
+def _moves(page: Exposition, view: GatewayView) -> None:
+    from edgebroker.runtime.placement_runner import SETTLED_OUTCOMES  # loaded where there are peers
+
+    assert view.peer_manager is not None
+    meaning = 'Publishers that the gateway moved itself (relocation.mode = "apply").'
+    page.counter("edgebroker_relocation_automatic_moves", meaning, view.peer_manager.automatic_moves.made)
+    page.family("edgebroker_relocation_moves_settled", "counter", "Moves of plans whose outcome is known, by outcome.")
+    for outcome in SETTLED_OUTCOMES:
+        times = 0 if view.placements is None else view.placements.outcomes[outcome]
+        page.sample("_total", times, outcome=outcome)
+
+
 def _links(page: Exposition, view: GatewayView) -> None:
     if view.peer_manager is None:
         return
@@ -457,6 +469,7 @@ def _links(page: Exposition, view: GatewayView) -> None:
     _directory(page, view.peer_manager.overlay)
     _roaming(page, view.peer_manager.overlay)
     _relocation(page, view.peer_manager.overlay.peers)
+    _moves(page, view)
     page.family("edgebroker_subacks_held", "counter", "SUBACKs that waited for other gateways, by why they left.")
     for outcome, count in view.peer_manager.overlay.held_subacks.outcomes.items():
         page.sample("_total", count, outcome=outcome)

@@ -4,34 +4,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from edgebridge.wire.reasons import ReasonCode
 from edgebroker.federation.relocation import PlacementEstimate
-from edgebroker.instants import MILLISECOND
-from edgebroker.names import ClientId
-from edgebroker.runtime.http.clients import find_client_session, order_move, stored_unix_s
+from edgebroker.runtime.http.clients import find_client_session, stored_unix_s
 from edgebroker.runtime.http.health import GatewayView
 from edgebroker.runtime.http.orders import OrderError, OrderHandler
 from edgebroker.runtime.http.query import Query, QueryInvalid, json_response, read_choice
 from edgebroker.runtime.http.server import HttpResponse, text_response
-from edgebroker.runtime.operator_log import Level
-from edgebroker.runtime.peers.placement import federation_placements, told_measurements
-from edgebroker.runtime.placement_history import HISTORY_FILE, AppliedMove, PlacementHistory
+from edgebroker.runtime.peers.placement import MeanCosts, federation_placements, told_measurements
+from edgebroker.runtime.placement_history import AppliedMove
+from edgebroker.runtime.placement_runner import PlacementRunner
 
 PLAN_CHARS_MAX: Final = 40
 NO_PEERS: Final = "this gateway has no peers: its settings name no topology"
 
 
-def _history(view: GatewayView) -> PlacementHistory:
+def _runner(view: GatewayView) -> PlacementRunner:
     if view.placements is None:
-        file = None if view.store is None else view.store.folder / HISTORY_FILE
-        view.placements = PlacementHistory(file)
-        if reason := view.placements.read():
-            text = "which clients were moved by plans cannot be read"
-            view.operator_log.log(Level.WARNING, "placements-unreadable", text, reason=reason)
+        raise OrderError(NO_PEERS)
     return view.placements
 
 
@@ -62,11 +55,14 @@ def _history_rows(
     """
     rows: list[dict[str, Any]] = []
     seen: set[str] = set()
-    for move in reversed(_history(view).moves):
+    runner = _runner(view)
+    for move in reversed(runner.history.moves):
         ago_s = max(0, unix_s - move.unix_s)
         found = None if move.client in seen else measured.get(move.gateway, {}).get(move.client)
-        outcome = "moved again" if move.client in seen else _outcome(view, move, found is not None)
+        outcome = "moved again" if move.client in seen else runner.outcome(move, found is not None)
+        pause_ms = move.pause_ms if move.client in seen else runner.pause_ms(move)
         seen.add(move.client)
+        realised = None if move.realised is None else move.realised._asdict()
         rows.append(
             {
                 "client": move.client,
@@ -75,26 +71,17 @@ def _history_rows(
                 "ago_s": ago_s,
                 "way": move.way,
                 "outcome": outcome,
-                "delay_ms": {"here": move.delay_ms[0], "there": move.delay_ms[1]},
-                "load": {"here": move.load[0], "there": move.load[1]},
-                "realised": found if found is not None and found["age_s"] <= ago_s else None,
+                "pause_ms": pause_ms,
+                **{name: {"here": here, "there": there} for name, here, there in _costs(move)},
+                "realised": found if found is not None and found["age_s"] <= ago_s else realised,
             }
         )
     return rows
 
 
-def _outcome(view: GatewayView, move: AppliedMove, is_measured: bool) -> str:
-    """Returns what became of a client: `on its way`, or a `MoveOutcome`."""
-    connect_handler = view.frontend.connect_handler
-    session = connect_handler.sessions.get(ClientId(move.client))
-    if session is not None and session.is_connected:
-        return "returned"
-    last = connect_handler.moves.last(move.client)
-    if is_measured:
-        return "arrived"
-    if last is None or last.gateway != move.gateway:
-        return "unknown"
-    return "on its way" if last.outcome is None else last.outcome.value
+def _costs(move: AppliedMove) -> Iterable[tuple[str, float, float]]:
+    """Returns name, value before the move and predicted value of each quantity."""
+    return zip(MeanCosts._fields, move.before, move.predicted, strict=True)
 
 
 async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
@@ -103,21 +90,7 @@ async def _move(view: GatewayView, query: Query) -> dict[str, Any]:
         raise QueryInvalid("to which gateway? say to=")
     if len(plan) > PLAN_CHARS_MAX:
         raise QueryInvalid(f"plan has {len(plan)} characters; say it in {PLAN_CHARS_MAX}")
-    estimate = _proposal(view, session.client_id, gateway)
-    answer = order_move(view, session, gateway, ReasonCode.USE_ANOTHER_SERVER)
-    if not answer["moved"]:
-        return answer | {"forgotten": ""}
-    events = max(1, estimate.events)
-    move = AppliedMove(
-        session.client_id,
-        gateway,
-        plan,
-        stored_unix_s(view),
-        answer["way"],
-        (round(estimate.delay_here / MILLISECOND, 3), round(estimate.delay_there / MILLISECOND, 3)),
-        (round(estimate.load_here / events, 3), round(estimate.load_there / events, 3)),
-    )
-    return answer | {"forgotten": await _history(view).add(move)}
+    return await _runner(view).execute(session, _proposal(view, session.client_id, gateway), plan)
 
 
 def _proposal(view: GatewayView, client: str, gateway: str) -> PlacementEstimate:

@@ -27,11 +27,25 @@ class OpenPaths(Protocol):
 class ClientWays:
     """The ways of the clients of the gateway *name* to others."""
 
-    def __init__(self, topology: Topology, name: str, paths: OpenPaths, sessions: Mapping[ClientId, Session]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        paths: OpenPaths,
+        sessions: Mapping[ClientId, Session],
+        has_roaming: bool = True,
+    ) -> None:
+        """has_roaming: whether sessions of this gateway move with their clients."""
         self._topology = topology
         self._name = name
         self._paths = paths
         self._sessions = sessions
+        self._has_roaming = has_roaming
+
+    def has_moving_session(self, client: str) -> bool:
+        """Returns whether the session of *client* moves with it: it outlives the connection and is in the journal."""
+        session = self._sessions.get(ClientId(client))
+        return self._has_roaming and session is not None and session.number > 0
 
     def described(self, client: str, gateway: str) -> dict[str, Any]:
         """Returns how the client *client* gets to *gateway*: `server reference`, if MQTT 5 tells it where that is;

@@ -40,7 +40,7 @@ from edgebroker.runtime.private_files import FileUnreadable
 from edgebroker.runtime.settings import Problem, Settings, SettingsRefused
 from edgebroker.runtime.settings.problems import ProblemCollector
 from edgebroker.runtime.settings.reading import read_settings_text
-from edgebroker.runtime.settings.sections import DYNAMIC, OverlaySettings, RelocationSettings
+from edgebroker.runtime.settings.sections import DYNAMIC, OverlaySettings, RelocationSettings, SiteRelocation
 from edgebroker.runtime.topology_file import parse_topology
 from edgebroker.runtime.topology_signature import (
     PUBLIC,
@@ -129,10 +129,14 @@ def load_membership(settings: Settings, received: str = "") -> FederationMembers
         reason = f"{strangers[0]!r} is no peer of {name}"
         remedy = f"name one of {', '.join(topology.gateway(name).peers())}"
         raise SettingsRefused([Problem(str(path), 0, "overlay.outbox", reason, remedy)])
-    return FederationMembership(topology, name, tls, _options(settings), signed)
+    sites = [site.name for site in topology.sites]
+    if unknown := [one.name for one in settings.relocation.site if one.name not in sites]:
+        reason, remedy = f"{unknown[0]!r} is no site of the topology", f"name one of {', '.join(sites)}"
+        raise SettingsRefused([Problem(str(path), 0, "relocation.site", reason, remedy)])
+    return FederationMembership(topology, name, tls, _options(settings, topology, name), signed)
 
 
-def _options(settings: Settings) -> FederationOptions:
+def _options(settings: Settings, topology: Topology, name: str) -> FederationOptions:
     """Returns what the settings say of routing, and of what is kept for peers and for how long."""
     overlay = settings.overlay
     lease_s = overlay.lease_s
@@ -155,17 +159,23 @@ def _options(settings: Settings) -> FederationOptions:
         session_wait_ms=overlay.session_wait_ms,
         outbox=outbox,
         outboxes=outboxes,
-        relocation=relocation_options(settings.relocation),
+        relocation=relocation_options(settings.relocation, topology, name),
     )
 
 
-def relocation_options(settings: RelocationSettings) -> RelocationOptions:
-    """Returns what the settings say of the placement of publishers."""
+def relocation_options(settings: RelocationSettings, topology: Topology, name: str) -> RelocationOptions:
+    """Returns what the settings say of the placement of publishers at the gateway *name*."""
+    cluster = topology.gateway(name).cluster
+    site = next(site.name for site in topology.sites if site.index == cluster)
+    special = next((one for one in settings.site if one.name == site), SiteRelocation(site))
+    weight = settings.weight if special.weight is None else special.weight
+    exclude = settings.exclude + special.exclude
     return RelocationOptions(
-        RelocationMode(settings.mode),
-        PlacementGoal(PlacementPriority(settings.priority), settings.weight, settings.gain_min / 100),
-        tuple(one.pattern for one in settings.exclude if one.by == "client"),
-        tuple(TopicFilter.parse(one.pattern) for one in settings.exclude if one.by == "topic"),
+        RelocationMode(special.mode or settings.mode),
+        PlacementGoal(PlacementPriority(special.priority or settings.priority), weight, settings.gain_min / 100),
+        tuple(one.pattern for one in exclude if one.by == "client"),
+        tuple(TopicFilter.parse(one.pattern) for one in exclude if one.by == "topic"),
+        settings.moves_per_minute,
     )
 
 

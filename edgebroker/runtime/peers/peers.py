@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from edgebridge.frontend.admin import move_client
+from edgebridge.frontend.client_moves import MoveWay
 from edgebridge.frontend.connection_rate import source_of
 from edgebridge.frontend.federation.federation import FederationMember
 from edgebridge.frontend.federation.join import TOPOLOGY_CHANGE
+from edgebridge.frontend.options import Redirect, RedirectReason
+from edgebridge.session.session import Session
 from edgebroker.address_shares import AddressShares
 from edgebroker.errors import CannotListen, EdgebrokerError
 from edgebroker.instants import Instant
@@ -20,6 +24,7 @@ from edgebroker.overlay.link.connection import LinkConnection
 from edgebroker.overlay.link.events import LinkDown, LinkLeaseEnd, LinkRefusal, LinkUp
 from edgebroker.overlay.link.handshake import RefusalCode
 from edgebroker.overlay.link.link import STOPPING, Link
+from edgebroker.relocation.automatic_moves import AutomaticMoves
 from edgebroker.runtime.listeners.listener import describe_bind_error
 from edgebroker.runtime.loop.reactor import GOODBYE_S, Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
@@ -88,6 +93,8 @@ class PeerManager:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.congestion = CongestionGauge()
+        self.automatic_moves = AutomaticMoves(clock())
+        """Which publishers this gateway may move itself, and when."""
         self.addresses: list[Address] = []
         """Where peers are accepted."""
         self._all_settings = settings
@@ -218,7 +225,9 @@ class PeerManager:
         """Prepares other settings for the placement of publishers."""
 
         def commit() -> tuple[str, ...]:
-            options = replace(self.membership.options, relocation=relocation_options(settings.relocation))
+            before = self.membership
+            relocation = relocation_options(settings.relocation, before.topology, before.name)
+            options = replace(before.options, relocation=relocation)
             if options != self.membership.options:
                 self.membership = replace(self.membership, options=options)
             self._all_settings = replace(self._all_settings, relocation=settings.relocation)
@@ -484,13 +493,35 @@ class PeerManager:
     def placement(self, limit: int) -> dict[str, Any]:
         """Returns which publishers should be at other gateways, at most *limit*, and why others stay."""
         statistics, topology = self.overlay.peers.relocation, self.membership.topology
-        return placement_report(statistics, topology, self.client_ways(), clock(), limit)
+        return placement_report(statistics, topology, self.client_ways(), self.automatic_moves, clock(), limit)
 
     def client_ways(self) -> ClientWays:
         """Returns how clients get to other gateways at the moment."""
         sessions = self._reactor.frontend.connect_handler.sessions
         link_state = self.overlay.peers.gossip.link_state
-        return ClientWays(self.membership.topology, self.membership.name, link_state, sessions)
+        has_roaming = self.overlay.roaming is not None
+        return ClientWays(self.membership.topology, self.membership.name, link_state, sessions, has_roaming)
+
+    def move_client(self, session: Session, gateway: str, reason: RedirectReason, text: str) -> dict[str, Any]:
+        """Sends the client of *session* to *gateway*, and logs *text*. Returns what was done, as JSON values. Raises
+        ClientUnmovable, TopologyInvalid, MoveTableFull.
+        """
+        reference, frontend = self.client_ways().server_reference(session, gateway), self._reactor.frontend
+        way = move_client(frontend, session, gateway, Redirect(reason, reference), clock())
+        if way is not None:
+            client = session.client_id
+            self._operator_log.log(Level.WARNING, "client-moved", text, client=client, to=gateway, way=way.value)
+            self._reactor.schedule_flush()
+            self._reactor.arm_timer()
+        return {
+            "client": session.client_id,
+            "to": gateway,
+            "moved": way is not None,
+            "way": None if way is None else way.value,
+            "reference": reference if way not in (None, MoveWay.CLOSED) else None,
+            "refused_s": 0 if way is None else frontend.connect_handler.moves.refusal_s,
+            "session_kept": way is not None and session.expiry_s > 0,
+        }
 
     async def query_all(self) -> dict[str, bytes]:
         """Asks all other gateways of the federation for their links. Returns name -> JSON of those that answer within

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+from edgebroker.federation.options import RelocationMode
 from edgebroker.federation.relocation import PlacedPublisher, PlacementEstimate, RelocationStatistics
 from edgebroker.instants import MILLISECOND, MINUTE, SECOND, Instant
 from edgebroker.overlay.topology.topology import Topology
+from edgebroker.relocation.automatic_moves import AutomaticMoves
 from edgebroker.relocation.placement import PlacementPriority, PlacementRefusal
 from edgebroker.runtime.peers.client_ways import ClientWays
 from edgebroker.runtime.peers.status import decode_report
@@ -21,34 +23,92 @@ UNSEEN: Final = "unseen"
 """Why a publisher stays: no session of it has ended yet."""
 
 
-def placement_report(
-    statistics: RelocationStatistics, topology: Topology, ways: ClientWays, now: Instant, limit: int
-) -> dict[str, Any]:
-    """Returns what is proposed, at most *limit* publishers, those that gain most first, and why others stay; JSON."""
-    options, proposed, stays = statistics.options, list[tuple[PlacedPublisher, PlacementEstimate]](), Counter[str]()
-    for each in statistics.publishers:
-        estimate = each.estimate
-        if estimate is not None and estimate.refusal is None:
-            proposed.append((each, estimate))
-        else:
-            stays[UNSEEN if each.outcome is None else each.outcome.name.lower()] += 1
-    is_by_delay = options.goal.priority is PlacementPriority.DELAY
+class MeanCosts(NamedTuple):
+    """What the messages of a publisher cost from a gateway on: the mean of one trace session. So predicted and realised
+    costs are the same quantities: the way of the device to the gateway, which nobody measures, is in neither.
+    """
 
-    def rank(one: tuple[PlacedPublisher, PlacementEstimate]) -> tuple[float, float, str]:
+    delay_ms: float
+    """From the publisher's gateway to a reader."""
+    load: float
+    """Gateways that a message enters."""
+    uplink_bytes: float
+    """Bytes of its payload that cross from site to site."""
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> MeanCosts:
+        """Returns the costs in a list. Raises ValueError, TypeError."""
+        delay_ms, load, uplink_bytes = map(float, values)
+        return cls(delay_ms, load, uplink_bytes)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> MeanCosts:
+        """Returns the costs in a row of `measured_publishers`. Raises KeyError, ValueError, TypeError."""
+        return cls.from_json([row[name] for name in cls._fields])
+
+
+def costs_here(estimate: PlacementEstimate) -> MeanCosts:
+    """Returns the costs of a publisher where it is."""
+    return _costs(estimate, estimate.delay_here, estimate.load_here, estimate.uplinks_here)
+
+
+def costs_there(estimate: PlacementEstimate) -> MeanCosts:
+    """Returns the costs that are predicted for its target."""
+    delay = estimate.delay_there - estimate.way_there
+    return _costs(estimate, delay, estimate.load_there, estimate.uplinks_there)
+
+
+def _costs(estimate: PlacementEstimate, delay: float, load: int, uplinks: Iterable[tuple[int, int, int]]) -> MeanCosts:
+    events = max(1, estimate.events)
+    crossing = sum(count for _, _, count in uplinks) / events
+    mean_bytes = estimate.payload_bytes / events
+    return MeanCosts(round(delay / MILLISECOND, 3), round(load / events, 3), round(crossing * mean_bytes, 1))
+
+
+ProposedMove = tuple[PlacedPublisher, PlacementEstimate]
+
+
+def proposed_moves(statistics: RelocationStatistics) -> list[ProposedMove]:
+    """Returns the publishers that should be elsewhere, those that gain most first."""
+    is_by_delay = statistics.options.goal.priority is PlacementPriority.DELAY
+
+    def rank(one: ProposedMove) -> tuple[float, float, str]:
         delay, load = _gains(one[1])
         return (-delay, -load, one[0].publisher.client) if is_by_delay else (-load, -delay, one[0].publisher.client)
 
-    proposed.sort(key=rank)
+    made = ((each, each.estimate) for each in statistics.publishers)
+    return sorted(((each, one) for each, one in made if one is not None and one.refusal is None), key=rank)
+
+
+def placement_report(
+    statistics: RelocationStatistics,
+    topology: Topology,
+    ways: ClientWays,
+    automatic: AutomaticMoves,
+    now: Instant,
+    limit: int,
+) -> dict[str, Any]:
+    """Returns what is proposed, at most *limit* publishers, those that gain most first, and why others stay; JSON."""
+    options, proposed, stays = statistics.options, proposed_moves(statistics), Counter[str]()
+    for each in statistics.publishers:
+        if each.estimate is None or each.estimate.refusal is not None:
+            stays[UNSEEN if each.outcome is None else each.outcome.name.lower()] += 1
     site_names = {site.index: site.name for site in topology.sites}
+    rows = [_row(one, made, ways, site_names, now) for one, made in proposed[:limit]]
+    if options.mode is RelocationMode.APPLY:
+        for row, (each, _) in zip(rows, proposed, strict=False):
+            row["automatic"] = why_not_automatic(each, row["way"] != "none", ways, automatic, now)
     return {
         "mode": options.mode.value,
         "priority": options.goal.priority.value,
         "weight": options.goal.weight,
         "gain_min": round(100 * options.goal.gain_min),
+        "moves_per_minute": options.moves_per_minute,
+        "next_move_s": round(max(0, automatic.due - now) / SECOND, 1),
         **statistics.figures,
         "untracked": statistics.untracked,
         "proposed": len(proposed),
-        "proposals": [_row(one, made, ways, site_names, now) for one, made in proposed[:limit]],
+        "proposals": rows,
         "stays": {name: stays[name] for name in (*(one.name.lower() for one in PlacementRefusal), UNSEEN)},
     }
 
@@ -69,12 +129,14 @@ def _row(
             "here": round(estimate.delay_here / MILLISECOND, 3),
             "there": round(estimate.delay_there / MILLISECOND, 3),
         },
+        "way_ms": round(estimate.way_there / MILLISECOND, 3),
         "load": {"here": round(estimate.load_here / events, 3), "there": round(estimate.load_there / events, 3)},
         "gain_percent": {"delay": round(100 * delay_gain, 1), "load": round(100 * load_gain, 1)},
         "uplinks": _uplinks(estimate, site_names),
         **ways.described(each.publisher.client, estimate.target),
         "confidence": {
             "sessions": each.sessions,
+            "confirmations": each.confirmations,
             "unusable": each.unusable,
             "last": None if each.outcome is None else each.outcome.name.lower(),
             "events": estimate.events,
@@ -82,6 +144,14 @@ def _row(
             "age_s": round((now - estimate.made_at) / SECOND, 1),
         },
     }
+
+
+def why_not_automatic(
+    each: PlacedPublisher, has_way: bool, ways: ClientWays, automatic: AutomaticMoves, now: Instant
+) -> str:
+    """Returns why the gateway does not move a publisher itself, or an empty text."""
+    client = each.publisher.client
+    return automatic.stay(client, each.confirmations, has_way, ways.has_moving_session(client), now)
 
 
 def _gains(estimate: PlacementEstimate) -> tuple[float, float]:
@@ -114,8 +184,7 @@ def measured_publishers(statistics: RelocationStatistics, now: Instant) -> list[
     return [
         {
             "client": client,
-            "delay_ms": round(estimate.delay_here / MILLISECOND, 3),
-            "load": round(estimate.load_here / max(1, estimate.events), 3),
+            **costs_here(estimate)._asdict(),
             "age_s": round((now - estimate.made_at) / SECOND, 1),
         }
         for client, estimate in made
@@ -132,7 +201,7 @@ def told_measurements(told: Mapping[str, bytes]) -> dict[str, dict[str, dict[str
         try:
             rows = decode_report(answer)["measured"]
             measured[name] = {
-                str(row["client"]): {key: float(row[key]) for key in ("delay_ms", "load", "age_s")} for row in rows
+                str(row["client"]): {**MeanCosts.from_row(row)._asdict(), "age_s": float(row["age_s"])} for row in rows
             }
         except (ValueError, KeyError, TypeError):
             continue

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from edgebridge.frontend.options import Redirect
 from edgebridge.session.durability import MEMORY, SYNC, Durability, batched
@@ -29,7 +29,9 @@ from edgebroker.runtime.settings.kinds import (
     InvalidValue,
     ListOf,
     Text,
+    ValueKind,
     string,
+    toml_name,
 )
 from edgebroker.runtime.settings.schema import Activation, Conflict, key
 from edgebroker.topics import TopicFilter
@@ -523,17 +525,6 @@ class OverlaySettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RelocationModeKind(Choice):
-    """What a gateway may do to place publishers. It cannot move them itself yet."""
-
-    def read(self, value: object, folder: Path) -> str:
-        if value == "apply":
-            mend = 'write "propose", and let `edgebroker place plan` say whom to move: this version moves nobody itself'
-            raise InvalidValue('is "apply"', mend)
-        return Choice.read(self, value, folder)
-
-
-@dataclass(frozen=True, slots=True)
 class PublisherExclusion:
     """Publishers that stay where they are: by client identifier, or by the topics under which they publish."""
 
@@ -565,15 +556,76 @@ class PublisherExclusionKind:
         return 'text like "client plc-*" or "topic alarms/#"'
 
 
+RELOCATION_MODE: Final = Choice(("off", "propose", "apply"))
+RELOCATION_PRIORITY: Final = Choice(("delay", "load"))
+PERCENT: Final = Integer(0, 100)
+EXCLUSIONS: Final = ListOf(PublisherExclusionKind(), 64)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRelocation:
+    """What holds for the gateways of one site instead; None: as for all. Exclusions are additional ones."""
+
+    name: str
+    mode: str | None = None
+    priority: str | None = None
+    weight: int | None = None
+    exclude: tuple[PublisherExclusion, ...] = ()
+
+    def __str__(self) -> str:
+        values = {key: getattr(self, key) for key in ("mode", "priority", "weight")}
+        texts = [f"{key}={value}" for key, value in values.items() if value is not None]
+        return " ".join([self.name, *texts, *(f"exclude={one}" for one in self.exclude)])
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRelocationKind:
+    """A table with the `name` of a site, and what holds there."""
+
+    def read(self, value: object, folder: Path) -> SiteRelocation:
+        if not isinstance(value, dict):
+            raise InvalidValue(f"has {toml_name(value)} in it", f"write {self}")
+        kinds: dict[str, ValueKind] = {
+            "name": Text(r"\S{1,64}", "the name of a site"),
+            "mode": RELOCATION_MODE,
+            "priority": RELOCATION_PRIORITY,
+            "weight": PERCENT,
+            "exclude": EXCLUSIONS,
+        }
+        if "name" not in value:
+            raise InvalidValue("has a table without name", 'name the site, as name = "harbour"')
+        given: dict[str, Any] = {}
+        for name, one in value.items():
+            if name not in kinds:
+                raise InvalidValue(f"has a table with {name!r}", f"a table has {', '.join(kinds)}")
+            try:
+                given[name] = kinds[name].read(one, folder)
+            except InvalidValue as invalid:
+                reason, mend = invalid.args
+                raise InvalidValue(f"has a table whose {name} {reason}", mend) from invalid
+        return SiteRelocation(**given)
+
+    def __str__(self) -> str:
+        return "a table [[relocation.site]]"
+
+
 @dataclass(frozen=True, slots=True)
 class RelocationSettings:
     """How better gateways are found for publishers in a federation."""
 
-    mode: str = key("propose", RelocationModeKind(("off", "propose")), Activation.LIVE)
-    priority: str = key("delay", Choice(("delay", "load")), Activation.LIVE)
-    weight: int = key(50, Integer(0, 100), Activation.LIVE)
-    gain_min: int = key(5, Integer(0, 100), Activation.LIVE)
-    exclude: tuple[PublisherExclusion, ...] = key((), ListOf(PublisherExclusionKind(), 64), Activation.LIVE)
+    mode: str = key("propose", RELOCATION_MODE, Activation.LIVE)
+    priority: str = key("delay", RELOCATION_PRIORITY, Activation.LIVE)
+    weight: int = key(50, PERCENT, Activation.LIVE)
+    gain_min: int = key(5, PERCENT, Activation.LIVE)
+    moves_per_minute: int = key(6, Integer(1, 60), Activation.LIVE)
+    exclude: tuple[PublisherExclusion, ...] = key((), EXCLUSIONS, Activation.LIVE)
+    site: tuple[SiteRelocation, ...] = key((), ListOf(SiteRelocationKind(), GATEWAY_NUMBER_MAX), Activation.LIVE)
+
+    def conflicts(self, given: Set[str]) -> Iterator[Conflict]:
+        """Yield the contradictions between keys; *given* are those that the file names."""
+        names = [one.name for one in self.site]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield "site", f"has two tables for {name}", "make one of them"
 
 
 @dataclass(frozen=True, slots=True)

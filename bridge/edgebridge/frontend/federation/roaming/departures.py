@@ -98,7 +98,7 @@ class SessionDepartures:
         last = number, gateway = self._table.whereabouts(client, key.gateway)
         is_overtaken = session is None and number > key.number
         is_expected = not is_overtaken and self._claims.client_gone(key, claim.asked)
-        self._keeper.moves.arrived(client)  # if an operator sent it
+        self._keeper.moves.arrived(client, now)  # if an operator sent it
         if is_overtaken:
             self._deny(claim, now, later=last)
         elif session is None:
