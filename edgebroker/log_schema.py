@@ -221,7 +221,63 @@ ANCHOR = Table(
 )
 """The wall clock time at a monotonic instant; a gateway's clock may be wrong and be corrected later."""
 
-TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR)
+TRACE = Table(
+    "trace",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the records of the session were there
+        Column("publisher", ColumnType.TEXT),  # client id
+        Column("event_publisher", ColumnType.INT),  # its number in headers of events
+        Column("session", ColumnType.INT),  # the sequence of the session's first event
+        Column("gateway", ColumnType.TEXT),  # whose record it is
+        Column("delivered", ColumnType.TEXT),  # bit vector in hexadecimal digits: bit d: event d was delivered there
+        Column("deliveries", ColumnType.INT),  # pairs of an event and a local client
+        Column("copies", ColumnType.INT),  # events of the session that arrived there
+        Column("marked", ColumnType.INT),  # of these, those that had been on a detour
+        Column("input_us", ColumnType.INT),  # the wait in its input queue
+        Column("matching_us", ColumnType.INT),  # the time in which it found the readers
+        Column("clients_us", ColumnType.INT),  # the wait of a copy for a client
+        Column("peers", ColumnType.TEXT),  # "gw-b 12 3000; ...": wait of a copy for gw-b, time on the link, in us
+        Column("load", ColumnType.INT),  # gateways that the session's events would enter from there, all together
+        Column("delay_us", ColumnType.INT),  # mean time from there to a reader
+        Column("way_us", ColumnType.INT),  # the time from the publisher to there, as assumed
+        Column("events", ColumnType.INT),  # of the session; 0: unknown
+        Column("payload_bytes", ColumnType.INT),  # of all its events
+        Column("lasted_us", ColumnType.INT),  # from its begin to its last event
+        Column("partial", ColumnType.INT),  # 1: a gateway did not answer
+        Column("target", ColumnType.TEXT),  # the gateway that was chosen; "" if none was
+        Column("stays", ColumnType.TEXT),  # why the publisher stays, as in metrics; "": a move to `target` is proposed
+    ),
+)
+"""Trace sessions: one row per session of a publisher of this gateway and per gateway that recorded it."""
+
+MIGRATION = Table(
+    "migration",
+    (
+        Column("t_us", ColumnType.INT, delta=True),  # monotonic microseconds when the outcome was noted
+        Column("publisher", ColumnType.TEXT),  # client id
+        Column("target", ColumnType.TEXT),  # the gateway to which it was sent
+        Column("plan", ColumnType.TEXT),  # whose move it was; "automatic": the gateway's own
+        Column("way", ColumnType.TEXT),  # how the client was told
+        Column("outcome", ColumnType.TEXT),
+        Column("age_s", ColumnType.INT),  # how long ago it was ordered
+        Column("pause_us", ColumnType.INT),  # how long the client had no connection; -1 here and below: unknown
+        # mean time from the publisher's gateway to a reader: before the move, as predicted, as a session there says
+        Column("delay_before_us", ColumnType.INT),
+        Column("delay_predicted_us", ColumnType.INT),
+        Column("delay_realised_us", ColumnType.INT),
+        # gateways that 1,000 messages enter
+        Column("load_before", ColumnType.INT),
+        Column("load_predicted", ColumnType.INT),
+        Column("load_realised", ColumnType.INT),
+        # payload bytes of 1,000 messages that cross from site to site
+        Column("uplink_bytes_before", ColumnType.INT),
+        Column("uplink_bytes_predicted", ColumnType.INT),
+        Column("uplink_bytes_realised", ColumnType.INT),
+    ),
+)
+"""Publishers that were moved to another gateway by a plan: one row per move, when it is known what came of it."""
+
+TABLES: tuple[Table, ...] = (DELIVERY, DIGEST, FILTER, ANCHOR, TRACE, MIGRATION)
 
 TRAFFIC = Table(
     "traffic",

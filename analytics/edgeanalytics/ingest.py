@@ -39,6 +39,8 @@ class Tables:
     digest: DataFrame
     filter: DataFrame
     anchor: DataFrame
+    trace: DataFrame
+    migration: DataFrame
 
 
 @dataclass(frozen=True, slots=True)

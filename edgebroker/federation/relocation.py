@@ -14,11 +14,11 @@ event that was delivered or passed on, `receive` for TIR and TIA, and `fire` whe
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from edgebroker.dataclasses import dataclass
 from edgebroker.federation.effects import SendMessage
@@ -131,6 +131,26 @@ class PlacedPublisher:
         self.estimate: PlacementEstimate | None = None
 
 
+class TraceReport(NamedTuple):
+    """What the records of a session of one of this gateway's publishers say, for the delivery log."""
+
+    client: str
+    end: SessionEnd
+    loads: Mapping[str, float]
+    """Of each gateway that sent a record."""
+    delays: Mapping[str, float]
+    """The mean time from the gateway to a client, in microseconds."""
+    ways: Mapping[str, Duration]
+    """The time from the publisher to the gateway, as assumed."""
+    events: int
+    payload_bytes: int
+    lasted: Duration
+    target: str
+    """The gateway that was chosen; empty: none was."""
+    refusal: PlacementRefusal | None
+    """Why the publisher stays; None: a move to `target` is proposed."""
+
+
 class RelocationStatistics:
     """What one gateway knows of its publishers' events and of those of others."""
 
@@ -167,6 +187,7 @@ class RelocationStatistics:
         self._arrived: dict[str, Instant] = {}  # clients that have come with a session of theirs, and when
         self._ready: set[str] = set()  # peers that are connected and know the messages
         self._known_trees: OverlayTrees | None = None
+        self._reports: list[TraceReport] = []
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +293,14 @@ class RelocationStatistics:
         """Handle a TIR or TIA of *peer*."""
         sends = self._perform(self._recorder.receive(peer, message, now), now)
         self._update_due()
+        if self._reports:
+            self.due = now
         return sends
+
+    def take_reports(self) -> list[TraceReport]:
+        """Return what is new of sessions that have ended. `fire` is due when there is something."""
+        reports, self._reports = self._reports, []
+        return reports
 
     def fire(self, now: Instant) -> list[SendMessage]:
         """Begin and end sessions, and answer for gateways that have not answered."""
@@ -425,16 +453,23 @@ class RelocationStatistics:
         each.sessions += 1
         self._rest(each, now)
         refusal = self.limiter.refusal(end.publisher, end.is_partial or not here, tree.marked_share, now)
+        ways = {broker: tree.distance(self._name, broker) for broker in loads}
+        delays = {broker: tree.delay(broker, 2 * ways[broker]) for broker in loads}
+        pure = {broker: delays[broker] - ways[broker] for broker in loads}
+        report = TraceReport(
+            each.publisher.client, end, loads, pure, ways, events, each.payload_bytes, each.lasted, "", refusal
+        )
         if refusal not in (None, PlacementRefusal.RECENT):  # the costs of one that has moved are wanted for its history
             each.unusable += 1
             each.outcome = refusal
+            self._reports.append(report)
             return
-        delays = {broker: tree.delay(broker, 2 * tree.distance(self._name, broker)) for broker in loads}
         choice = choose(self.options.goal, self._name, loads, delays)
         if refusal is None:
             refusal = choice.refusal
             self.limiter.count(refusal)
             self.proposed += refusal is None
+        self._reports.append(report._replace(target=choice.target, refusal=refusal))
         if refusal is not None:
             each.confirmations = 0
         elif each.confirmations and each.estimate is not None and each.estimate.target == choice.target:
@@ -449,7 +484,7 @@ class RelocationStatistics:
             int(loads[choice.target]),
             delays[self._name],
             delays[choice.target],
-            tree.distance(self._name, choice.target),
+            ways[choice.target],
             sum(record.deliveries for record in end.records),
             events,
             each.payload_bytes,

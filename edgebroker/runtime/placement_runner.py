@@ -21,6 +21,7 @@ from edgebroker.errors import EdgebrokerError
 from edgebroker.federation.options import RelocationMode
 from edgebroker.federation.relocation import PlacementEstimate
 from edgebroker.instants import MILLISECOND, SECOND, Instant
+from edgebroker.log_schema import MIGRATION
 from edgebroker.names import ClientId
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
@@ -169,7 +170,7 @@ class PlacementRunner:
         if session is not None and session.is_connected:
             return "returned"
         last = connect_handler.moves.last(move.client)
-        if is_measured:
+        if is_measured or move.realised is not None:
             return "arrived"
         if last is None or last.gateway != move.gateway:
             return move.outcome or "unknown"
@@ -200,4 +201,19 @@ class PlacementRunner:
                 settled[move] = move._replace(realised=realised, outcome=outcome, pause_ms=self.pause_ms(move))
                 self.outcomes[outcome] += 1
         if settled:
+            if (log := self._frontend.ledger.log) is not None:
+                now = clock()
+                log.placed(
+                    now, MIGRATION, [_migration_row(move, unix_s - move.unix_s, now) for move in settled.values()]
+                )
             await self.history.settle(settled)
+
+
+def _migration_row(move: AppliedMove, age_s: int, now: Instant) -> tuple[object, ...]:
+    """Returns the row of `log_schema.MIGRATION`."""
+    costs = (move.before, move.predicted, move.realised)
+    return (
+        *(now, move.client, move.gateway, move.plan, move.way, move.outcome, max(0, age_s)),
+        -1 if move.pause_ms is None else round(1_000 * move.pause_ms),
+        *(-1 if one is None else round(1_000 * one[quantity]) for quantity in range(3) for one in costs),
+    )

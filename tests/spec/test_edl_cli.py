@@ -60,7 +60,7 @@ def test_cat_prints_a_line_per_record(log: Path) -> None:
     assert any("fate=dropped cause=queue_full wait_us=2000 payload_bytes=8" in line for line in lines)
 
 
-@pytest.mark.parametrize(("table", "count"), [("delivery", 6), ("digest", 4), ("filter", 1), ("anchor", 0)])
+@pytest.mark.parametrize(("table", "count"), [("delivery", 6), ("digest", 4), ("filter", 1), ("trace", 0)])
 def test_cat_json_prints_objects_of_the_asked_table(log: Path, table: str, count: int) -> None:
     result = run("cat", log, "--table", table, "--json")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -70,7 +70,7 @@ def test_cat_json_prints_objects_of_the_asked_table(log: Path, table: str, count
 
 def test_stat_sums_up(log: Path) -> None:
     summary = json.loads(run("stat", log, "--json").stdout)
-    assert summary["records"] == {"delivery": 6, "digest": 4, "filter": 1, "anchor": 0}
+    assert summary["records"] == {"delivery": 6, "digest": 4, "filter": 1, "anchor": 0, "trace": 0, "migration": 0}
     assert summary["fates"] == {"published": 3, "matched": 3, "delivered": 2, "dropped (queue_full)": 1}
     assert (summary["t_first_us"], summary["t_last_us"]) == (1_000, 3_000)
     assert (summary["nodes"], summary["boots"]) == (["gw"], ["b1"])

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from edgebroker.instants import MINUTE, SECOND
-from edgebroker.log_schema import Cause, Fate
+from edgebroker.log_schema import MIGRATION, TABLES, TRACE, Cause, ColumnType, Fate, Table
 from edgebroker.storage.deliverylog import writer
 from edgebroker.storage.deliverylog.format import ROWS_MAX, as_full, decode_head, is_provisional
 from edgebroker.storage.deliverylog.reader import read_segment
@@ -58,6 +58,27 @@ def test_closing_gives_everything_and_the_log_goes_on() -> None:
     assert segment.tables["delivery"]["message"] == [7, 8]
     assert segment.tables["digest"]["sum"] == [7, 8]
     assert segment.tables["anchor"] == {"t_us": [0], "unix_us": [5]}
+
+
+@pytest.mark.parametrize("table", [TRACE, MIGRATION], ids=lambda table: table.name)
+def test_rows_of_publishers_that_are_placed_wait_like_others(table: Table) -> None:
+    def row(number: int) -> tuple[object, ...]:
+        extremes = -(2**63), 2**63 - 1
+        values: list[object] = [number]
+        for place, column in enumerate(table.columns[1:]):
+            values.append(extremes[(number + place) % 2] if column.type is ColumnType.INT else f"{number % 40}-{place}")
+        return tuple(values)
+
+    rows = [row(number) for number in range(1_030)]
+    log = DeliveryLog("n", "b")
+    log.placed(1, table, rows)
+    assert tables_of(log.take(2)) == [(TABLES.index(table), 1_024)]
+    provisional = log.take(MINUTE)
+    assert (tables_of(provisional), is_provisional(provisional[0])) == ([(TABLES.index(table), 6)], True)
+    log.placed(2 * MINUTE, table, rows[:1])
+    segment = read_segment(log.header(0, 0) + b"".join(log.take(2 * MINUTE, closing=True)), growing=True)
+    assert segment.damage == []
+    assert [*zip(*segment.tables[table.name].values(), strict=True)] == rows[1_024:] + rows[:1]
 
 
 def test_blocks_are_numbered_through() -> None:

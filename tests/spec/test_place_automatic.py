@@ -20,6 +20,8 @@ from edgebroker.runtime.http.pages import HttpPages
 from edgebroker.runtime.loop.reactor import clock
 from edgebroker.runtime.peers.status import encode_report
 from edgebroker.runtime.placement_history import AUTOMATIC
+from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 
 from ..support.gateway_in_process import come
 from .test_place_apply import ESTIMATE, run, with_publishers
@@ -159,10 +161,12 @@ def test_what_a_publisher_costs_at_its_new_gateway_is_asked_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[int] = []
+    log = DeliveryLog("gw-there", "b")
     row = {"client": "pump", "delay_ms": 1.1, "load": 1.0, "uplink_bytes": 0.0, "age_s": 0.0}
 
     async def first(gateway: Gateway, http: str) -> None:
         automatic = AutomaticGateway(gateway, monkeypatch)
+        gateway.ledger.set_log(log)
         await automatic.set_mode("apply")
         for after in (11, 12, 12, 13):
             answers.append(automatic.asked)
@@ -171,11 +175,15 @@ def test_what_a_publisher_costs_at_its_new_gateway_is_asked_and_kept(
         [move] = await automatic.history()
         assert (move["client"], move["outcome"], move["delay_ms"], move["realised"]) == (
             "pump",
-            "on its way",
+            "arrived",
             {"here": 4.0, "there": 1.0},
             {"delay_ms": 1.1, "load": 1.0, "uplink_bytes": 0.0},
         )
         assert (answers, automatic.asked) == ([0, 0, 1, 1], 2), "once in half a minute, and not when it is known"
+        segment = read_segment(log.header(0, 0) + b"".join(log.take(clock(), closing=True)), growing=True)
+        [moved] = zip(*segment.tables["migration"].values(), strict=True)
+        assert moved[1:6] == ("pump", "gw-here", AUTOMATIC, "use_another_server", "arrived")
+        assert moved[7:] == (-1, 4_000, 1_000, 1_100, 2_000, 1_000, 1_000, 8_000, 0, 0)
         text = (await metrics_page(gateway.view)).decode()
         assert 'edgebroker_relocation_moves_settled_total{outcome="arrived"} 1' in text
 

@@ -34,6 +34,8 @@ from edgebroker.relocation.delivery_tree import DeliveryTree, OverlayTrees
 from edgebroker.relocation.placement import PlacementRefusal
 from edgebroker.runtime.peers.client_ways import ClientWays
 from edgebroker.runtime.peers.placement import measured_publishers, placement_report
+from edgebroker.storage.deliverylog.reader import read_segment
+from edgebroker.storage.deliverylog.writer import DeliveryLog
 from edgebroker.topics import TopicFilter
 from edgebroker.trace_records import QueueDelays, TraceInformationAnswer, TraceInformationRequest, TraceRecord
 from edgelab.simworld.client import SimulatedClient
@@ -94,6 +96,8 @@ class PlantWorld:
 
 def test_a_publisher_whose_readers_are_elsewhere_should_be_there() -> None:
     world = PlantWorld("b.1", "b.1", "a.2")
+    log = DeliveryLog("a.0", "boot")
+    world.gateways["a.0"].frontend.ledger.set_log(log)
     world.publish(230, 20 * MILLISECOND)
     world.run(4 * SECOND)
     [pump] = world.statistics("a.0").publishers
@@ -138,6 +142,20 @@ def test_a_publisher_whose_readers_are_elsewhere_should_be_there() -> None:
     assert crossing["0", "1"]["here"] == crossing["0", "2"]["here"] == pytest.approx(8 * 50 * 60, rel=0.02)
     assert crossing["0", "1"]["there"] == 0
     assert sum(report["stays"].values()) == 0
+
+    segment = read_segment(log.header(0, 0) + b"".join(log.take(now, closing=True)), growing=True)
+    columns = segment.tables["trace"]
+    assert dict(zip(columns["gateway"], columns["load"], strict=True)) == loads
+    assert dict(zip(columns["gateway"], columns["delay_us"], strict=True)) == {
+        name: round(delay - pings[name] / 2) for name, delay in delays.items()
+    }
+    assert dict(zip(columns["gateway"], columns["way_us"], strict=True)) == {
+        name: ping / 2 for name, ping in pings.items()
+    }
+    assert dict(zip(columns["gateway"], columns["delivered"], strict=True))["b.1"] == f"{everything:x}"
+    assert columns["peers"][0] == "; ".join(f"{name} 0 1000" for name in sorted(TOPOLOGY.gateway("a.0").peers()))
+    same = ("publisher", "target", "stays", "events", "payload_bytes", "partial")
+    assert [{*columns[name]} for name in same] == [{"pump"}, {found.target}, {""}, {100}, {800}, {0}]
 
 
 @pytest.mark.parametrize("has_published", [False, True])

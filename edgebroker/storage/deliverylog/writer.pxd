@@ -17,7 +17,7 @@ cdef class DeliveryLog:
     cdef list _finished, _messages, _copies, _anchors, _digest_rows, _filter_rows
     cdef long long _sequence, _minute, _minute_start, _minute_end, _waiting_since
     cdef Py_ssize_t _facts, _rows_chars, _rows_numbers, _filters_chars, _waiting_chars
-    cdef dict _traces, _filters
+    cdef dict _traces, _filters, _placements
     cdef set _bridges
     cdef int _origin_of(self, str publisher) except -1
     cdef Digests _digests

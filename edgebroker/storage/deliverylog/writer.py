@@ -111,6 +111,8 @@ WAITING_US_MAX = 60 * MINUTE
 WAITING_CHARS_MAX = 32 * KIB  # of their texts, for the same reason as the rows: they are encoded anew each minute
 READY_AT_ONCE = 4  # writing and hashing a block takes 0.1 ms
 
+PLACEMENT_ROWS_MAX = 1_024  # of one table that wait: they have 17 whole numbers, and a block 45,056
+
 BRIDGES_MAX = 1_024  # any client of version 3.1.1 may say that it is one
 TRACE_CHARS = 48
 _PUBLISHED, _MATCHED, _BRIDGE = int(Fate.PUBLISHED), int(Fate.MATCHED), int(MessageOrigin.BRIDGE)
@@ -166,6 +168,7 @@ class DeliveryLog:
         self._filters: dict[tuple[str, str], list[int]] = {}
         self._filters_chars = 0
         self._anchors: list[tuple[int, int]] = []
+        self._placements: dict[Table, list[tuple[Any, ...]]] = {}  # rows of TRACE and MIGRATION
         # Rows of the minutes that are over.
         self._digest_rows: list[tuple[Any, ...]] = []
         self._filter_rows: list[tuple[Any, ...]] = []
@@ -308,6 +311,17 @@ class DeliveryLog:
         if len(self._anchors) >= self.block_rows:
             self.finish_waiting()
 
+    def placed(self, now_us: Instant, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Log *rows* of `log_schema.TRACE` or `log_schema.MIGRATION`."""
+        if not self._minute_start <= now_us < self._minute_end:
+            self._begin_minute(now_us)
+        for row in rows:
+            waiting = self._placements.setdefault(table, [])
+            waiting.append(row)
+            self._waiting_chars += sum(len(value) for value in row if isinstance(value, str))
+            if len(waiting) >= PLACEMENT_ROWS_MAX or self._waiting_chars > TEXT_CHARS_MAX:
+                self.finish_waiting()
+
     def step(self, now_us: Instant) -> bool:
         """Do one step of building blocks; return whether there is more to do, or a block is `ready`."""
         if now_us >= self._minute_end:
@@ -438,7 +452,7 @@ class DeliveryLog:
         for table, rows, columns in self._waiting_columns():
             self._finish(table, rows, columns)
         self._messages, self._copies, self._traces, self._rows_chars, self._rows_numbers = [], [], {}, 0, 0
-        self._anchors, self._digest_rows, self._filter_rows = [], [], []
+        self._anchors, self._digest_rows, self._filter_rows, self._placements = [], [], [], {}
         self._waiting_chars = self._waiting_since = 0
 
     def _begin_minute(self, now_us: int) -> None:
@@ -449,6 +463,7 @@ class DeliveryLog:
         self._minute_start = self._minute * MINUTE
         self._minute_end = self._minute_start + MINUTE
         rows = len(self._messages) + len(self._copies) + len(self._digest_rows) + len(self._filter_rows)
+        rows += sum(map(len, self._placements.values()))
         if not rows + len(self._anchors):
             return
         self._waiting_since = self._waiting_since or ended_us - MINUTE
@@ -490,7 +505,7 @@ class DeliveryLog:
             step = self.sample_qos0 if self._rows_numbers > rows else 0
             columns = make_delivery(list(self._messages), list(self._copies), dict(self._traces), step)
             found.append((DELIVERY_RUNS if step else DELIVERY, rows, columns))
-        for table, waiting in ((DIGEST, self._digest_rows), (FILTER, self._filter_rows)):
+        for table, waiting in ((DIGEST, self._digest_rows), (FILTER, self._filter_rows), *self._placements.items()):
             if waiting:
                 found.append((table, len(waiting), make_columns(list(waiting))))
         return found

@@ -17,9 +17,11 @@ from collections.abc import Sequence
 
 from edgebridge.frontend.options import FrontendHost
 from edgebroker.federation.effects import SendMessage
-from edgebroker.federation.relocation import RelocationStatistics
+from edgebroker.federation.relocation import RelocationStatistics, TraceReport
 from edgebroker.header import host_of
 from edgebroker.instants import Instant
+from edgebroker.log_schema import TRACE
+from edgebroker.node.ledger import Ledger
 from edgebroker.overlay.link.link import Link, LinkTable
 from edgebroker.overlay.messages import Forward
 from edgebroker.overlay.traffic_class import SHARED
@@ -28,13 +30,16 @@ from edgebroker.overlay.traffic_class import SHARED
 class DeliveryTracer:
     """Observes the traced events of one gateway."""
 
-    def __init__(self, statistics: RelocationStatistics, links: LinkTable, number: int, host: FrontendHost) -> None:
-        """number: that of this gateway."""
+    def __init__(
+        self, statistics: RelocationStatistics, links: LinkTable, number: int, ledger: Ledger, host: FrontendHost
+    ) -> None:
+        """number: that of this gateway. ledger: has the delivery log, if there is one."""
         self.outputs: dict[str, tuple[int, Instant]] = {}
         """Peer -> how many messages had entered its queue when a traced copy had, and when; one copy for each peer."""
         self._statistics = statistics
         self._links = links
         self._number = number
+        self._ledger = ledger
         self._host = host
 
     @property
@@ -80,7 +85,11 @@ class DeliveryTracer:
     def fire(self, now: Instant) -> list[SendMessage]:
         """Begin and end sessions. Returns the messages that ask for records."""
         self.measure_links()
-        return self._statistics.fire(now)
+        sends = self._statistics.fire(now)
+        for report in self._statistics.take_reports():
+            if self._ledger.log is not None:
+                self._ledger.log.placed(now, TRACE, trace_rows(report, now))
+        return sends
 
     def link_down(self, peer: str) -> None:
         """Give up the copy whose wait for *peer* was measured: the link is lost."""
@@ -97,6 +106,27 @@ class DeliveryTracer:
             if peer not in self.outputs and self._links[peer].connection is not None:
                 entered = sum(self._links[peer].figures(service).entered for service in SHARED)
                 self.outputs[peer] = entered, at
+
+
+def trace_rows(report: TraceReport, now: Instant) -> list[tuple[object, ...]]:
+    """Return the rows of a session for `log_schema.TRACE`, one for each gateway that recorded it."""
+    end = report.end
+    stays = "" if report.refusal is None else report.refusal.name.lower()
+    rows: list[tuple[object, ...]] = []
+    for record in end.records:
+        broker, delays = record.broker, record.delays
+        outputs, links = delays.outputs or {}, delays.links or {}
+        peers = "; ".join(f"{peer} {outputs.get(peer, 0)} {links.get(peer, 0)}" for peer in sorted({*outputs, *links}))
+        rows.append(
+            (
+                *(now, report.client, end.publisher, end.session),
+                *(broker, f"{record.delivered:x}", record.deliveries),
+                *(record.copies, record.marked, delays.input, delays.matching, delays.clients, peers),
+                *(int(report.loads.get(broker, 0)), round(report.delays.get(broker, 0)), report.ways.get(broker, 0)),
+                *(report.events, report.payload_bytes, report.lasted, int(end.is_partial), report.target, stays),
+            )
+        )
+    return rows
 
 
 def _left(link: Link) -> int:

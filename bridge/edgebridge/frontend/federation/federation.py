@@ -174,7 +174,7 @@ class FederationMember:
         self.congestion = CongestionSampler(self.links, self.peers, ways.is_dynamic)
         """Which links are stalled, and how congested they are."""
         self.disk_watch = DiskWatch(session_journal, self.peers)
-        self.tracer = DeliveryTracer(self.peers.relocation, self.links, self.peers.gateway.number, host)
+        self.tracer = DeliveryTracer(self.peers.relocation, self.links, self.peers.gateway.number, node.ledger, host)
         self.fast_path: FederationFastPath | None = None
         """The short way of events; None: all take the long one."""
         self.held_subacks = HeldSubacks(session_journal, ways.suback_wait_ms > 0)
