@@ -127,6 +127,9 @@ LATE_WIRING: dict[str, str] = {
     "firmware-sim/edgelab/demo/federation/listener.py: client.on_connect": "a callback of the paho library",
     "firmware-sim/edgelab/demo/federation/listener.py: client.on_subscribe": "a callback of the paho library",
     "firmware-sim/edgelab/demo/federation/listener.py: client.on_message": "a callback of the paho library",
+    "firmware-sim/edgelab/demo/federation/placement_act.py: client.on_connect": "a callback of the paho library",
+    "firmware-sim/edgelab/demo/federation/placement_act.py: client.on_disconnect": "a callback of the paho library",
+    "firmware-sim/edgelab/demo/federation/placement_act.py: client.on_message": "a callback of the paho library",
     "firmware-sim/edgelab/simworld/disk.py: image.watch": "a disk of the simulation is copied with who watches it",
 }
 """`file: attribute` -> why a function may be assigned to it after its object was made."""

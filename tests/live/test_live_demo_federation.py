@@ -37,6 +37,11 @@ def test_nine_gateways_lose_nothing_when_one_is_killed(tmp_path: Path) -> None:
         assert 0 < uplink["bytes"] < uplink["flooding"]["bytes"]
         assert 0 < uplink["share_until_the_kill"] < 1
         assert uplink["wanted"]["events"] < uplink["by_topic"]["events"] / 5
+    placement = found["placement"]
+    assert (placement["lost"], placement["target"]) == (0, placement["reader"])
+    assert placement["load"] == {"before": 4.0, "predicted": 1.0}
+    assert placement["after"]["uplink_bytes_per_minute"] < placement["before"]["uplink_bytes_per_minute"]
+    assert placement["published"] > 100
     cold = next(one for one in found["subscribers"] if one["name"] == "cold")
     assert cold["received"] > 0
     assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or [])]

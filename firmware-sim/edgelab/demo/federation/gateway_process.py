@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from edgebroker.cli.http_client import GatewayAnswerInvalid, GatewayEndpoint, GatewayNoAnswer, get_json
 from edgebroker.cli.parameters import HttpAddress
+from edgebroker.names import Address
 from edgelab.demo.child import DemoProcess, child
 from edgelab.demo.play import listening
 
@@ -43,11 +44,12 @@ LIVE_CLASSES: Final = ("live", "backlog", "bulk")
 class GatewayProcess:
     """One gateway. `links` and `status` are its last responses; empty before the first."""
 
-    def __init__(self, name: str, host: str, inside: Sequence[str], topology: Path, folder: Path, data: Path) -> None:
-        """*host*, *inside*: see FederationNetwork. *folder*: for its log and output; *data*: for its journal."""
+    def __init__(self, name: str, address: Address, inside: Sequence[str], topology: Path, folder: Path, data: Path):
+        """*address*: where clients connect; for its host and *inside* see FederationNetwork. *folder*: for its log and
+        output; *data*: for its journal.
+        """
         self.name = name
-        self.host = host
-        self.port = 0
+        self.host, self.port = address
         self.links: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.starts = 0
@@ -66,6 +68,11 @@ class GatewayProcess:
     def client_address(self) -> str:
         """Return the address for clients."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def endpoint(self) -> GatewayEndpoint:
+        """Return its HTTP interface; it runs."""
+        return GatewayEndpoint(HttpAddress(self.host, self._http))
 
     @property
     def log(self) -> Path:
@@ -139,7 +146,7 @@ class GatewayProcess:
         if not self.is_running:
             return
         self._read_peak_memory()
-        endpoint, start = GatewayEndpoint(HttpAddress(self.host, self._http)), self.starts
+        endpoint, start = self.endpoint, self.starts
         try:
             links = await asyncio.to_thread(get_json, endpoint, "/links")
             status = await asyncio.to_thread(get_json, endpoint, "/status", limit=1)

@@ -16,6 +16,7 @@ from edgelab.demo.audit import NAMED_MAX, DevicePublication, SubscriberAccount, 
 from edgelab.demo.federation.layout import CopyRoute, Pair
 from edgelab.demo.federation.log_audit import LogAudit
 from edgelab.demo.federation.network import UplinkMedium
+from edgelab.demo.federation.placement_act import DemoPlacement
 from edgelab.demo.outcome import FINDINGS, duration, found_end_to_end
 from edgelab.demo.subscriber_specs import SubscriberSpec
 
@@ -171,7 +172,7 @@ class FederationOutcome:
 
     missed: accepted copies with QoS 0 that did not arrive.  delays: latencies from devices to subscribers, in
     microseconds, without the times of faults.  medium: the kind of the uplinks.  received: bytes that each gateway
-    received from its peers, if the kernel counts them.
+    received from its peers, if the kernel counts them.  placement: the publisher that was moved.
     """
 
     seconds: float
@@ -189,6 +190,7 @@ class FederationOutcome:
     received: Mapping[str, ReceivedBytes]
     events: Sequence[str]
     troubles: Sequence[str] = ()
+    placement: DemoPlacement | None = None
 
     def found(self, finding: str) -> int:
         """Return the number of messages of all subscribers with this *finding* (one of FINDINGS)."""
@@ -229,6 +231,8 @@ class FederationOutcome:
         for number, (name, uplinks, delays) in enumerate(self._delay_rows()):
             middle, least = duration(round(median(delays))), duration(uplinks * self.medium.delay_us)
             yield f"{'' if number else 'delay':<12}p50 {middle}, links {least}: {name} ({len(delays):,} messages)"
+        if self.placement is not None:
+            yield from self.placement.lines()
         if self.memory:
             most = max(self.memory, key=self.memory.__getitem__)
             peak = f"{octets(min(self.memory.values()))} to {octets(self.memory[most])} ({most})"
@@ -281,6 +285,7 @@ class FederationOutcome:
             "subscribers": [self._account_object(account) for account in self.accounts],
             "uplinks": [_crossing_object(pair, one) for pair, one in self.crossings.items()],
             "received": {name: tally.as_object() for name, tally in self.received.items()},
+            "placement": None if self.placement is None else self.placement.as_object(),
             "memory_peak_bytes": dict(self.memory),
             "p50_to_another_site_us": round(median(self._across)) if self._across else None,
             "delays": [

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from edgebridge.wire.dialect import V5, V311
 from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.names import Address, ClientAddress
 from edgelab.demo.audit import DevicePublication, Key, LineCounter, accepts, audit, read_journal
 from edgelab.demo.child import DemoProcess, DemoProcessFailed, child
 from edgelab.demo.federation.board import Board, FederationState, GatewayRow, UplinkRow
@@ -27,8 +28,10 @@ from edgelab.demo.federation.log_audit import LogAudit
 from edgelab.demo.federation.mishaps import Mishaps
 from edgelab.demo.federation.network import FederationNetwork
 from edgelab.demo.federation.outcome import FederationOutcome, ReceivedBytes, UplinkTraffic, alternatives
+from edgelab.demo.federation.placement_act import DemoPlacement, PlacementAct
 from edgelab.demo.play import DEVICES_S_MAX, alongside
 from edgelab.demo.subscriber_specs import FilterCarrier, SubscriberSpec
+from edgelab.processes import free_ports
 
 SITE_SPECS: Final = (
     SubscriberSpec("cold", "cold-chain/#", 1, V5, "temperature < 3", FilterCarrier.PROPERTY),
@@ -46,7 +49,12 @@ QUIET_S: Final = 1.0
 QUIET_S_MAX: Final = 60.0  # for messages queued at a throttled uplink, and devices that reconnect after 15 s
 POLL_EVERY_S: Final = 1.0
 SHOW_EVERY_S: Final = 0.25
-GATEWAY: Final = "[listener]\nanonymous = true  # only this demo reaches where it listens\n"
+GATEWAY: Final = """[listener]
+anonymous = true  # only this demo reaches where it listens
+[relocation]
+priority = "load"
+weight = 100
+"""
 """The settings of all gateways, besides the options on the command line."""
 UNPROMISED: Final = "unpromised"
 """The outcome of messages without a delivery guarantee: QoS 0."""
@@ -79,6 +87,8 @@ class FederationPlay:
         self._journal = plan.folder / JOURNAL
         self._mishaps = Mishaps(plan.seconds, network, self._wait_until_joined, board.say)
         self._carried: dict[Pair, int] = {}
+        self._crossed: dict[Pair, int] = {}
+        self._placement: DemoPlacement | None = None
         self._tallies: dict[str, ReceivedBytes] = {}
         self._troubles: list[str] = []
 
@@ -101,6 +111,7 @@ class FederationPlay:
                         summary = await self._traffic()
                         if not await self._quiet():
                             self._troubles.append("messages still wait or arrive long after the devices have stopped")
+                        await self._place()
                 await asyncio.gather(*(gateway.poll_status() for gateway in self._gateways.values()))
                 await self._end()
                 self._count()
@@ -114,16 +125,31 @@ class FederationPlay:
     async def _start(self, data: Path) -> None:
         """Start the gateways; journals are in *data*."""
         network, layout, folder = self._network, self._layout, self._plan.folder
-        self._topology.write_text(toml_text(network.draft()), encoding="utf-8")
+        ports = free_ports(len(layout.gateways))
+        addresses = {
+            one.name: Address(network.host(one.name), port) for one, port in zip(layout.gateways, ports, strict=True)
+        }
+        draft = network.draft()
+        reachable = (replace(one, clients=(ClientAddress(False, addresses[one.name]),)) for one in draft.gateways)
+        self._topology.write_text(toml_text(replace(draft, gateways=tuple(reachable))), encoding="utf-8")
         (folder / SETTINGS).write_text(GATEWAY, encoding="utf-8")
         self._board.say(
             f"{len(layout.gateways)} gateways at {len(layout.sites)} sites ({', '.join(layout.sites)}), joined by"
             f" {len(layout.uplinks)} uplinks: {network.medium}; Ctrl-C ends everything"
         )
-        for name in (one.name for one in layout.gateways):
-            location = network.host(name), network.inside(name)
-            self._gateways[name] = GatewayProcess(name, *location, self._topology, folder, data)
+        for name, address in addresses.items():
+            self._gateways[name] = GatewayProcess(name, address, network.inside(name), self._topology, folder, data)
         await asyncio.gather(*(gateway.start() for gateway in self._gateways.values()))
+
+    async def _place(self) -> None:
+        """Let a plan move a publisher. What that costs is no part of what devices and subscribers cost."""
+        await asyncio.gather(*(gateway.poll_status() for gateway in self._gateways.values()))
+        self._carried = {pair: self._network.carried(pair) for pair in self._layout.uplinks}
+        self._crossed = {pair: self._events(pair) for pair in self._between()}
+        self._board.say("a publisher whose reader is at another site")
+        self._placement = await PlacementAct(self._network, self._gateways, self._board.say).run()
+        if self._placement.lost:
+            self._troubles.append(f"{self._placement.lost} messages of the publisher that was moved are lost")
 
     async def _wait_until_joined(self) -> None:
         """Wait until all links are up. Raises DemoProcessFailed."""
@@ -156,8 +182,7 @@ class FederationPlay:
                 self._troubles.append(gateway.last_words())
 
     def _count(self) -> None:
-        """Read the counters of all uplinks, and check that no bytes bypassed them."""
-        self._carried = {pair: self._network.carried(pair) for pair in self._layout.uplinks}
+        """Check that no bytes bypassed the links, as far as the kernel counts them."""
         for gateway in self._gateways.values():
             counted = self._network.received(gateway.name)
             if counted is None:
@@ -314,7 +339,7 @@ class FederationPlay:
             crossings={
                 pair: UplinkTraffic(
                     sum(self._carried[uplink] for uplink in group),
-                    self._events(pair),
+                    self._crossed[pair],
                     alternatives_now[pair],
                     sum(mishaps.carried.get(uplink, 0) for uplink in group),
                     alternatives_early[pair],
@@ -326,6 +351,7 @@ class FederationPlay:
             medium=self._network.medium,
             received=self._tallies,
             events=mishaps.messages,
+            placement=self._placement,
             troubles=tuple(self._troubles),
         )
 
