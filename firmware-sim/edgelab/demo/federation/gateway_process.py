@@ -20,6 +20,8 @@ from edgelab.demo.play import listening
 
 TOPOLOGY: Final = "topology.toml"
 SETTINGS: Final = "gateway.toml"
+TOKENS: Final = "tokens"
+"""In the folder of the journals: what the demo shows to HTTP interfaces, which take no orders from others."""
 JOURNAL: Final = "fleet.jsonl"
 PROCESSES: Final = ("fleet", "gw-*")
 OURS: Final = (
@@ -46,7 +48,7 @@ class GatewayProcess:
 
     def __init__(self, name: str, address: Address, inside: Sequence[str], topology: Path, folder: Path, data: Path):
         """*address*: where clients connect; for its host and *inside* see FederationNetwork. *folder*: for its log and
-        output; *data*: for its journal.
+        output; *data*: for its journal, and has TOKENS.
         """
         self.name = name
         self.host, self.port = address
@@ -58,6 +60,7 @@ class GatewayProcess:
         self._topology = topology
         self._folder = folder
         self._data = data / name
+        self._token = (data / TOKENS).read_text(encoding="ascii")
         self._http = 0
         self._child: DemoProcess | None = None
         self._stack = AsyncExitStack()
@@ -72,7 +75,7 @@ class GatewayProcess:
     @property
     def endpoint(self) -> GatewayEndpoint:
         """Return its HTTP interface; it runs."""
-        return GatewayEndpoint(HttpAddress(self.host, self._http))
+        return GatewayEndpoint(HttpAddress(self.host, self._http), self._token)
 
     @property
     def log(self) -> Path:

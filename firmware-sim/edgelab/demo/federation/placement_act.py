@@ -15,7 +15,7 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from edgebroker.cli.display import octets
-from edgebroker.cli.http_client import get_json, post_json
+from edgebroker.cli.http_client import GatewayAnswerInvalid, GatewayNoAnswer, OrderRefused, get_json, post_json
 from edgelab.demo.child import DemoProcessFailed
 from edgelab.demo.federation.gateway_process import GatewayProcess
 from edgelab.demo.federation.network import FederationNetwork
@@ -30,7 +30,9 @@ PLAN_S_MAX: Final = 45.0
 """A trace session begins two seconds after the first message, has 100 of them, and is collected two seconds later."""
 ARRIVAL_S_MAX: Final = 20.0
 SETTLE_S: Final = 1.0
-"""After its arrival other gateways learn of the publisher; then is measured for MEASURE_S."""
+"""Other gateways learn of the reader, and of the publisher."""
+ARRIVED_S: Final = 3.0
+"""Other gateways learn where the session is after its arrival; then is measured for MEASURE_S."""
 MEASURE_S: Final = 3.0
 CATCH_UP_S_MAX: Final = 15.0
 POLL_S: Final = 0.25
@@ -180,6 +182,12 @@ class PlacementAct:
 
     async def run(self) -> DemoPlacement:
         """Runs it; it takes a quarter of a minute. Raises DemoProcessFailed if nothing is proposed or moved."""
+        try:
+            return await self._run()
+        except (GatewayNoAnswer, GatewayAnswerInvalid, OrderRefused) as error:
+            raise DemoProcessFailed(f"{CLIENT} cannot be moved: {error}") from error
+
+    async def _run(self) -> DemoPlacement:
         names = [one.name for one in self._network.layout.gateways]
         home, remote = self._gateways[names[0]], self._gateways[names[-1]]
         reader, publisher = CraneReader(), FollowingPublisher(home.host, home.port)
@@ -194,7 +202,7 @@ class PlacementAct:
                 order = {"do": "move", "name": CLIENT, "to": row["to"], "plan": "demo"}
                 await asyncio.to_thread(lambda: post_json(home.endpoint, "/place", **order))
                 move = await self._arrival(home)
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(ARRIVED_S)
                 began, carried = monotonic_ns(), self._carried()
                 await asyncio.sleep(MEASURE_S)
                 after = self._costs(reader, began, carried)

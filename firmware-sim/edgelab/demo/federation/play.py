@@ -6,11 +6,13 @@ The subscribers select some per cent of the messages of all sites by content.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any, Final
@@ -21,7 +23,7 @@ from edgebroker.names import Address, ClientAddress
 from edgelab.demo.audit import DevicePublication, Key, LineCounter, accepts, audit, read_journal
 from edgelab.demo.child import DemoProcess, DemoProcessFailed, child
 from edgelab.demo.federation.board import Board, FederationState, GatewayRow, UplinkRow
-from edgelab.demo.federation.gateway_process import JOURNAL, SETTINGS, TOPOLOGY, GatewayProcess
+from edgelab.demo.federation.gateway_process import JOURNAL, SETTINGS, TOKENS, TOPOLOGY, GatewayProcess
 from edgelab.demo.federation.layout import CopyRoute, Pair
 from edgelab.demo.federation.listener import SiteSubscriber
 from edgelab.demo.federation.log_audit import LogAudit
@@ -54,6 +56,8 @@ anonymous = true  # only this demo reaches where it listens
 [relocation]
 priority = "load"
 weight = 100
+[http]
+token_file = {}
 """
 """The settings of all gateways, besides the options on the command line."""
 UNPROMISED: Final = "unpromised"
@@ -132,7 +136,9 @@ class FederationPlay:
         draft = network.draft()
         reachable = (replace(one, clients=(ClientAddress(False, addresses[one.name]),)) for one in draft.gateways)
         self._topology.write_text(toml_text(replace(draft, gateways=tuple(reachable))), encoding="utf-8")
-        (folder / SETTINGS).write_text(GATEWAY, encoding="utf-8")
+        (data / TOKENS).write_text(token_hex(), encoding="ascii")
+        (data / TOKENS).chmod(0o600)
+        (folder / SETTINGS).write_text(GATEWAY.format(json.dumps(str(data / TOKENS))), encoding="utf-8")
         self._board.say(
             f"{len(layout.gateways)} gateways at {len(layout.sites)} sites ({', '.join(layout.sites)}), joined by"
             f" {len(layout.uplinks)} uplinks: {network.medium}; Ctrl-C ends everything"
