@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from edgebroker.cli import main
 from edgebroker.cli.why.account import sentence
-from edgebroker.log_schema import Cause, Fate, TraceParent
+from edgebroker.log_schema import MIGRATION, Cause, Fate, TraceParent
 from edgebroker.runtime.delivery_log import OpenSegment
 from edgebroker.storage.deliverylog.writer import DeliveryLog
 
@@ -184,6 +184,19 @@ def test_settings_name_the_log(logs: Path, tmp_path: Path) -> None:
     settings.write_text("")
     result = why(ID, "--config", settings)
     assert (result.exit_code, "writes no delivery log" in result.stderr) == (2, True)
+
+
+def test_the_moves_of_its_publisher_follow(logs: Path) -> None:
+    log = DeliveryLog("a", "b3")
+    costs = (4_000, 1_000, 1_100, 2_000, 1_000, 1_000, 8_000, 0, 0)
+    for publisher, pause_us in (("probe", 138_200), ("other", -1)):
+        log.placed(90, MIGRATION, [(90, publisher, "b", "automatic", "closed", "arrived", 30, pause_us, *costs)])
+    write(logs, log)
+    moved = "probe was moved from a to b, plan automatic: arrived, without a connection for 138 ms"
+    assert [line for line in why("--client", "probe", "--log", logs).stdout.splitlines() if "moved" in line] == [moved]
+    assert why("--client", "other", "--log", logs).stdout.splitlines()[-1].endswith("plan automatic: arrived")
+    [move] = told("--client", "probe", "--log", logs)["moves"]
+    assert (move["node"], move["target"], move["delay_realised_us"]) == ("a", "b", 1_100)
 
 
 def test_damage_is_told_once(logs: Path) -> None:

@@ -10,7 +10,7 @@ import click
 
 from edgebroker.cli import Refused
 from edgebroker.cli.parameters import ExistingPath, examples
-from edgebroker.cli.why.account import LOG_DELAY, as_object, lines
+from edgebroker.cli.why.account import LOG_DELAY, as_object, lines, move_line
 from edgebroker.cli.why.trail import LogSet, MessageQuery
 from edgebroker.runtime.settings import Settings
 
@@ -44,6 +44,7 @@ def command(
 
     MESSAGE is an event of a federation, PUBLISHER-SEQUENCE; or a message of one run of a gateway, BOOT/NUMBER; or a
     trace id, or a whole traceparent. Without it --client and --topic say which, and the last such message is shown.
+    Then follow the moves of its publisher to other gateways by plans (`edgebroker place`).
 
     Exit code 0 if everybody who was to get it has it, 1 if somebody has not or nothing is known of it, 2 if no log can
     be read.
@@ -51,11 +52,16 @@ def command(
     query = MessageQuery.parse(message, client, topic)
     logs = LogSet(folders or (_log_of(config),))
     trails = logs.trails(query, last)
+    moves = logs.moves({stop.publisher for trail in trails for stop in trail.stops} | ({client} if client else set()))
     for trail in trails:
         if as_json:
-            click.echo(json.dumps(as_object(trail), ensure_ascii=False))
+            own = [row for row in moves if row["publisher"] == trail.stops[0].publisher]
+            click.echo(json.dumps(as_object(trail) | {"moves": own}, ensure_ascii=False))
         else:
             click.echo("\n".join(lines(trail, logs.nodes())))
+    if not as_json:
+        for row in moves:
+            click.echo(move_line(row))
     if not trails:
         nodes = ", ".join(sorted(logs.nodes())) or "nobody"
         click.echo(f"no such message in the logs of {nodes}; {LOG_DELAY}, and QoS 0 may be sampled", err=True)

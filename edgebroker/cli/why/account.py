@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from edgebridge.session.journal.transfer_records import DEPARTING_PREFIX, client_of
-from edgebroker.cli.display import harmless
+from edgebroker.cli.display import harmless, plain
 from edgebroker.cli.log import name_of
 from edgebroker.cli.why.trail import NO_EVENT, MessageTrail, TrailCopy, TrailStop
 from edgebroker.log_schema import Cause, Fate
@@ -193,3 +193,10 @@ def _day(unix_us: int) -> str:
     """Returns the date: 2026-11-23."""
     moment = _moment(unix_us)
     return "an unknown day" if moment is None else moment.date().isoformat()
+
+
+def move_line(row: dict[str, Any]) -> str:
+    """Returns a move of a publisher to another gateway, a row of `LogSet.moves`, as a line."""
+    pause = "" if row["pause_us"] < 0 else f", without a connection for {row['pause_us'] / 1_000:,.0f} ms"
+    way = f"from {row['node']} to {row['target']}, plan {plain(row['plan'])}"
+    return f"{plain(row['publisher'])} was moved {way}: {row['outcome']}{pause}"

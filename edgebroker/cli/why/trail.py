@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from edgebroker.cli.log import LogReader
-from edgebroker.log_schema import SUM_MODULUS, Cause, Fate
+from edgebroker.log_schema import MIGRATION, SUM_MODULUS, Cause, Fate
 from edgebroker.storage.deliverylog.format import LogHeader
 
 Event = tuple[int, int]
@@ -233,6 +233,16 @@ class LogSet:
             grouped[key if events[key] == NO_EVENT else events[key]].append(stop)
         trails = [MessageTrail(in_order(stops)) for stops in grouped.values()]
         return sorted(trails, key=lambda trail: trail.stops[0].at_us)[-last:]
+
+    def moves(self, publishers: Collection[str]) -> list[dict[str, Any]]:
+        """Returns the moves of these clients to other gateways by plans, with the gateway that they left (`node`)."""
+        return [
+            {"node": header.node, **dict(zip(block.columns, values, strict=True))}
+            for header, block in self._quiet_reader().blocks([MIGRATION.name])
+            if block.table == MIGRATION.name and block.columns
+            for values in zip(*block.columns.values(), strict=True)
+            if values[1] in publishers
+        ]
 
     def _read_clocks(self, boots: Iterable[str]) -> None:
         """Reads the offsets of the wall clocks of these runs: the last of each run, because clocks are corrected."""
