@@ -23,7 +23,7 @@ from edgebroker.relocation.placement import PlacementGoal, PlacementPriority
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.http.metrics import metrics_page
 from edgebroker.runtime.http.pages import HttpPages
-from edgebroker.runtime.peers.membership import relocation_options
+from edgebroker.runtime.peers.membership import load_membership, relocation_options
 from edgebroker.runtime.peers.placement import federation_placements
 from edgebroker.runtime.peers.status import decode_report, encode_report
 from edgebroker.runtime.settings import Settings, SettingsRefused
@@ -228,3 +228,13 @@ def test_other_settings_are_refused_with_what_to_write(text: str, reason: str) -
     with pytest.raises(SettingsRefused, match="relocation") as refused:
         parsed(text)
     assert reason in str(refused.value)
+
+
+def test_rules_for_a_site_that_is_not_in_the_topology_are_refused_with_its_sites(tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(TWO_GATEWAYS.format(1, 2))
+    text = '[node]\nname = "gw-here"\n[overlay]\ntopology = "two.toml"\n[[relocation.site]]\nname = "{}"\nweight = 7\n'
+    membership = load_membership(Settings.parse(text.format("here"), "gateway.toml", tmp_path))
+    assert membership.options.relocation.goal.weight == 7
+    with pytest.raises(SettingsRefused) as refused:
+        load_membership(Settings.parse(text.format("hear"), "gateway.toml", tmp_path))
+    assert "relocation.site: 'hear' is no site of the topology; name one of here, there" in str(refused.value)
