@@ -1,4 +1,4 @@
-"""SHA-256, SHA-512, BLAKE2b and a comparison in constant time, from the modules built into Python.
+"""SHA-256, SHA-512, BLAKE2b, MD5 and a comparison in constant time, from the modules built into Python.
 
 `hashlib` and `hmac` load OpenSSL if it is installed. That costs 3.7 MiB for values that are hashed once at the start or
 for an HTTP request. (The `random` module of the standard library avoids `hashlib` for the same reason.)
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["blake2b", "compare_digest", "sha256", "sha512"]
+__all__ = ["blake2b", "compare_digest", "md5", "sha256", "sha512"]
 
 if TYPE_CHECKING:
     from hashlib import blake2b as blake2b
+    from hashlib import md5 as md5
     from hashlib import sha256 as sha256
     from hashlib import sha512 as sha512
     from hmac import compare_digest as compare_digest
@@ -31,3 +32,8 @@ else:
         from _operator import _compare_digest as compare_digest
     except ImportError:
         from hmac import compare_digest
+
+    try:
+        from _md5 import md5  # to distribute, not to protect
+    except ImportError:
+        from hashlib import md5

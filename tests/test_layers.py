@@ -22,6 +22,7 @@ PACKAGES = ("edgebroker", "edgebridge", "edgedevices", "edgelab", "edgeanalytics
 FLOORS = {
     "edgebroker": 0,  # the modules directly in it
     "edgebridge": 0,
+    "edgebroker.dissemination": 1,
     "edgebroker.filters": 1,
     "edgebroker.matching": 1,
     "edgebroker.overlay": 1,
