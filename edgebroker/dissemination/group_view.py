@@ -18,7 +18,7 @@ GROUP_MEMBERS_MIN: Final = 6
 GROUP_MEMBERS_MAX: Final = 4_096
 """Members of one view. A view of so many takes about 200 KB."""
 FAN_OUT: Final = 4
-"""The usual cap on how many members of its range a node serves; 0: none. Without a cap the largest number of children in
+"""The usual cap on how many members of its range a node serves; 0: none. Without a cap the most children of a node in
 200 random groups of each size averaged 4.6 and reached 20, and a node's rate is its uplink divided by it.
 """
 LEAF_CAPACITY: Final = 0
@@ -32,7 +32,7 @@ def digest_of(node: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class ViewMember:
     """A node that receives what is sent to the group."""
 
     node: str
@@ -45,12 +45,12 @@ class GroupMember:
     """The LAN segment that the member announced; empty: the network of its address."""
 
 
-def group_member(node: str, address: str = "", capacity: int = 1, segment: str = "") -> GroupMember:
+def view_member(node: str, address: str = "", capacity: int = 1, segment: str = "") -> ViewMember:
     """Return a member with the digest of its node id."""
-    return GroupMember(node, digest_of(node), address, capacity, segment)
+    return ViewMember(node, digest_of(node), address, capacity, segment)
 
 
-def segment_of(member: GroupMember) -> str:
+def segment_of(member: ViewMember) -> str:
     """Return the LAN segment of *member*: the announced one, else the /24 or /64 network of its address, else empty."""
     if member.segment:
         return member.segment
@@ -63,9 +63,9 @@ def segment_of(member: GroupMember) -> str:
     return ":".join(address.exploded.split(":")[:4]) + "::/64"
 
 
-def by_segment(members: Iterable[GroupMember]) -> dict[str, tuple[GroupMember, ...]]:
+def by_segment(members: Iterable[ViewMember]) -> dict[str, tuple[ViewMember, ...]]:
     """Return the members of each LAN segment. Those without one are left out: nobody is known to reach them."""
-    found: dict[str, list[GroupMember]] = {}
+    found: dict[str, list[ViewMember]] = {}
     for member in members:
         if segment := segment_of(member):
             found.setdefault(segment, []).append(member)
@@ -79,7 +79,7 @@ class GroupView:
     group: str
     number: int
     """Counts the views of the group's authority, from 1."""
-    members: tuple[GroupMember, ...]
+    members: tuple[ViewMember, ...]
     """In the order of their node ids, without doubles."""
     fan_out: int
     """The cap on how many members of its range a node serves; 0: none."""
@@ -92,7 +92,7 @@ class GroupView:
         return frozenset([member.node for member in self.members])
 
 
-def group_view(group: str, number: int, members: Iterable[GroupMember], fan_out: int = FAN_OUT) -> GroupView:
+def group_view(group: str, number: int, members: Iterable[ViewMember], fan_out: int = FAN_OUT) -> GroupView:
     """Return a view with its id. Raises ValueError: a node is there twice, or there are too many."""
     ordered = tuple(sorted(members, key=lambda member: member.node))
     nodes = {member.node for member in ordered}
@@ -106,7 +106,7 @@ def group_view(group: str, number: int, members: Iterable[GroupMember], fan_out:
 
 
 def next_view(
-    view: GroupView, joined: Iterable[GroupMember] = (), left: Iterable[str] = (), changed: Iterable[GroupMember] = ()
+    view: GroupView, joined: Iterable[ViewMember] = (), left: Iterable[str] = (), changed: Iterable[ViewMember] = ()
 ) -> GroupView:
     """Return the view after *view*: without the nodes *left*, with those *joined*, and with *changed* instead of the
     members of the same node ids.

@@ -18,7 +18,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from edgebroker.dissemination.group_view import FAN_OUT, LEAF_CAPACITY, GroupMember, GroupView, digest_of
+from edgebroker.dissemination.group_view import FAN_OUT, LEAF_CAPACITY, ViewMember, GroupView, digest_of
 
 DIGEST_BITS: Final = 32
 
@@ -66,7 +66,7 @@ class DisseminationTree:
 
     __slots__ = ("_buckets", "_keys", "_layers", "_places", "_source_digest", "fan_out", "source")
 
-    def __init__(self, source: str, members: Iterable[GroupMember], fan_out: int = FAN_OUT) -> None:
+    def __init__(self, source: str, members: Iterable[ViewMember], fan_out: int = FAN_OUT) -> None:
         """*source* is the node that sends; as a member it is left out. fan_out: the cap F; 0: none, as published."""
         self.source = source
         self.fan_out = fan_out
@@ -86,7 +86,7 @@ class DisseminationTree:
 
     # -- updates ------------------------------------------------------------------------------------------------------
 
-    def joined(self, member: GroupMember) -> DisseminationTree:
+    def joined(self, member: ViewMember) -> DisseminationTree:
         """Return the tree with *member*, which takes the place of one with the same node id."""
         if member.node == self.source:
             return self

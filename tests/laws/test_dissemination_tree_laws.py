@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from edgebroker.dissemination.group_view import GroupMember, group_member
+from edgebroker.dissemination.group_view import ViewMember, view_member
 from edgebroker.dissemination.tree import DisseminationTree, bucket_of
 
 GROUPS = int(os.environ.get("EDGEBROKER_LBDD_GROUPS", "150"))
@@ -18,13 +18,13 @@ FIRST = int(os.environ.get("EDGEBROKER_LBDD_FIRST", "0"))
 """The first group, so that one can be run alone."""
 
 
-def random_member(chance: Random) -> GroupMember:
-    return group_member(".".join(str(chance.randrange(256)) for _ in range(4)))
+def random_member(chance: Random) -> ViewMember:
+    return view_member(".".join(str(chance.randrange(256)) for _ in range(4)))
 
 
-def close_member(chance: Random) -> GroupMember:
+def close_member(chance: Random) -> ViewMember:
     """Digests that collide, with the source's too."""
-    return GroupMember(f"node {chance.randrange(10_000)}", chance.choice((0, 1, 2, 3, 1 << 31)))
+    return ViewMember(f"node {chance.randrange(10_000)}", chance.choice((0, 1, 2, 3, 1 << 31)))
 
 
 def check_group(number: int) -> None:
@@ -34,7 +34,7 @@ def check_group(number: int) -> None:
     members = {member.node: member for member in (make(chance) for _ in range(size))}
     leaves = chance.random() if chance.random() < 0.3 else 0.0
     members = {
-        node: GroupMember(node, member.digest, capacity=0 if chance.random() < leaves else 1)
+        node: ViewMember(node, member.digest, capacity=0 if chance.random() < leaves else 1)
         for node, member in members.items()
     }
     source = random_member(chance).node if chance.random() < 0.8 else chance.choice([*members])
@@ -48,7 +48,7 @@ def check_group(number: int) -> None:
     parents = {child: parent for parent, child in edges}
     assert parents.keys() == receivers
     assert len(edges) == len(receivers), "copies = n: the contribution rates add up to 1"
-    source_digest = group_member(source).digest
+    source_digest = view_member(source).digest
     order = {node: (bucket_of(members[node].digest, source_digest), members[node]) for node in receivers}
     degrees = dict.fromkeys((source, *receivers), 0)
     for parent, child in edges:

@@ -6,10 +6,10 @@ import pytest
 
 from edgebroker.dissemination.group_view import (
     FAN_OUT,
-    GroupMember,
+    ViewMember,
     by_segment,
     digest_of,
-    group_member,
+    view_member,
     group_view,
     next_view,
     segment_of,
@@ -29,7 +29,7 @@ LISTED = (98, 64, 184, 61, 68, 234, 90, 72, 44, 88, 97)
 
 
 def tree_of(prefix: str, source: int, subscribers: tuple[int, ...], fan_out: int = 0) -> DisseminationTree:
-    return DisseminationTree(f"{prefix}{source}", [group_member(f"{prefix}{each}") for each in subscribers], fan_out)
+    return DisseminationTree(f"{prefix}{source}", [view_member(f"{prefix}{each}") for each in subscribers], fan_out)
 
 
 def edges_of(tree: DisseminationTree) -> dict[int, list[int]]:
@@ -71,7 +71,7 @@ def test_the_small_tree_and_its_failures(failed: tuple[int, ...], expected: dict
         tree = tree.left(f"{SMALL}{each}")
     assert edges_of(tree) == expected
     for each in failed:
-        tree = tree.joined(group_member(f"{SMALL}{each}"))
+        tree = tree.joined(view_member(f"{SMALL}{each}"))
     assert edges_of(tree) == SMALL_TREES[0][1]
 
 
@@ -152,21 +152,21 @@ def test_ranges_and_their_inverse(servers: int, served: int, expected: list[list
 
 def test_a_member_with_the_digest_of_the_source_is_served() -> None:
     assert bucket_of(7, 7) == 1
-    twin = GroupMember("twin", digest_of("source"))
-    tree = DisseminationTree("source", [twin, group_member("b")])
+    twin = ViewMember("twin", digest_of("source"))
+    tree = DisseminationTree("source", [twin, view_member("b")])
     assert tree.children("source") == ("twin",)
     assert tree.bucket("twin") == 1
 
 
 def test_members_of_equal_digests_are_ordered_by_node_id() -> None:
-    members = [GroupMember(node, 1 ^ digest_of("s")) for node in ("c", "a", "b")]
+    members = [ViewMember(node, 1 ^ digest_of("s")) for node in ("c", "a", "b")]
     assert DisseminationTree("s", members).children("s") == ("a", "b", "c")
 
 
 def test_the_source_is_no_receiver_and_nobody_serves_for_strangers() -> None:
-    tree = DisseminationTree("s", [group_member("s"), group_member("a")])
+    tree = DisseminationTree("s", [view_member("s"), view_member("a")])
     assert [*tree.edges()] == [("s", "a")]
-    assert tree.joined(group_member("s")) is tree
+    assert tree.joined(view_member("s")) is tree
     assert tree.left("stranger") is tree
     assert tree.children("stranger") == ()
     assert DisseminationTree("s", []).children("s") == ()
@@ -176,7 +176,7 @@ def test_the_source_is_no_receiver_and_nobody_serves_for_strangers() -> None:
 
 
 def with_leaves(*leaves: int, fan_out: int = 0) -> DisseminationTree:
-    members = [group_member(f"{BED}{each}", capacity=int(each not in leaves)) for each in LISTED]
+    members = [view_member(f"{BED}{each}", capacity=int(each not in leaves)) for each in LISTED]
     return DisseminationTree(f"{BED}74", members, fan_out)
 
 
@@ -209,7 +209,7 @@ def test_a_cap_gives_way_where_relays_are_too_few() -> None:
 
 
 def test_stronger_members_relay_first_under_a_cap() -> None:
-    members = [group_member(f"{BED}{each}", capacity=2 if each == 97 else 1) for each in LISTED]
+    members = [view_member(f"{BED}{each}", capacity=2 if each == 97 else 1) for each in LISTED]
     children = edges_of(DisseminationTree(f"{BED}74", members, 2))
     assert children[184][0] == 97
     assert 97 in children
@@ -219,7 +219,7 @@ def test_stronger_members_relay_first_under_a_cap() -> None:
 
 
 def test_the_id_of_a_view_covers_all_that_a_tree_depends_on() -> None:
-    members = [group_member(node) for node in "abc"]
+    members = [view_member(node) for node in "abc"]
     view = group_view("g", 1, members)
     assert view.fan_out == FAN_OUT
     assert view.view_id == group_view("g", 2, members[::-1]).view_id
@@ -227,14 +227,14 @@ def test_the_id_of_a_view_covers_all_that_a_tree_depends_on() -> None:
         group_view("h", 1, members),
         group_view("g", 1, members[1:]),
         group_view("g", 1, members, fan_out=3),
-        group_view("g", 1, [*members[1:], group_member("a", capacity=0)]),
+        group_view("g", 1, [*members[1:], view_member("a", capacity=0)]),
     ]
     assert len({view.view_id, *(other.view_id for other in others)}) == 5
 
 
 def test_the_next_view_has_who_joined_and_not_who_left() -> None:
-    view = group_view("g", 3, [group_member(node) for node in "abc"], 2)
-    following = next_view(view, [group_member("d")], "a", [group_member("c", capacity=0), group_member("x")])
+    view = group_view("g", 3, [view_member(node) for node in "abc"], 2)
+    following = next_view(view, [view_member("d")], "a", [view_member("c", capacity=0), view_member("x")])
     assert (following.number, following.fan_out, following.nodes) == (4, 2, frozenset("bcd"))
     assert [member.capacity for member in following.members] == [1, 0, 1]
     assert view_tree(following, "s").may_relay("d")
@@ -243,19 +243,19 @@ def test_the_next_view_has_who_joined_and_not_who_left() -> None:
 
 def test_a_view_has_no_node_twice_and_not_too_many() -> None:
     with pytest.raises(ValueError, match="twice"):
-        group_view("g", 1, [group_member("a"), group_member("a", "elsewhere")])
+        group_view("g", 1, [view_member("a"), view_member("a", "elsewhere")])
     with pytest.raises(ValueError, match="more than"):
-        group_view("g", 1, [GroupMember(f"{number}", number) for number in range(4_097)])
+        group_view("g", 1, [ViewMember(f"{number}", number) for number in range(4_097)])
 
 
 def test_members_of_one_lan_segment_are_a_group() -> None:
     members = [
-        group_member("a", "10.1.2.3"),
-        group_member("b", "10.1.2.200"),
-        group_member("c", "10.1.3.4"),
-        group_member("d", "10.1.3.5", segment="hall"),
-        group_member("e", "fe80::1:2"),
-        group_member("f", "host.example"),
+        view_member("a", "10.1.2.3"),
+        view_member("b", "10.1.2.200"),
+        view_member("c", "10.1.3.4"),
+        view_member("d", "10.1.3.5", segment="hall"),
+        view_member("e", "fe80::1:2"),
+        view_member("f", "host.example"),
     ]
     found = {segment: [member.node for member in each] for segment, each in by_segment(members).items()}
     assert found == {"10.1.2.0/24": ["a", "b"], "10.1.3.0/24": ["c"], "hall": ["d"], segment_of(members[4]): ["e"]}
