@@ -1,7 +1,7 @@
 """A node of dissemination groups: its views, and the streams that it sends, receives and relays.
 
-Events go in, effects come out. `now` is an argument of each, and `tick` is to be called at `due`. Messages arrive as long
-as their sender and the connection live, in their order. A message may be lost only together with one of them.
+Events go in, effects come out. `now` is an argument of each, and `tick` is to be called at `due`. Messages arrive as
+long as their sender and the connection live, in their order. A message may be lost only together with one of them.
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ class GroupMembership:
         return self._next_view(now)
 
     def exclude(self, relay: str, now: Instant) -> list[SendToMember]:
-        """Let a member relay no more: it sent wrong slices. It still receives, so a false accusation costs others little."""
+        """Let a member relay no more: it sent wrong slices. It still receives, so a false accusation costs others
+        little.
+        """
         known = {member.node: member for member in self.view.members} | self._joined
         if relay in self._heard and relay not in self._excluded and relay in known:
             self._excluded.add(relay)

@@ -8,11 +8,11 @@ slice, from the source, which it asks for one window after the other (PULL). A n
 
 *A new view.* Parents and children stay, as long as they live. Whoever has lost its parent sends RESUME to the one that
 it has in the tree of those members of the stream's view that are in the new view, too. Edges lead from lower to higher
-buckets in all these trees, so that no mixture of them has a cycle. A parent serves RESUME from its ring, and asks its own
-parent for older slices (REPAIR). Nodes that joined since the stream began do not get it.
+buckets in all these trees, so that no mixture of them has a cycle. A parent serves RESUME from its ring, and asks its
+own parent for older slices (REPAIR). Nodes that joined since the stream began do not get it.
 
-*The end.* Reports of those that have everything travel to the source, several in one message. If nothing happens any more and
-some are missing the source offers the stream to them directly: their reports, or the announcement, were lost.
+*The end.* Reports of those that have everything travel to the source, several in one message. If nothing happens any
+more and some are missing the source offers the stream to them directly: their reports, or the announcement, were lost.
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ class StreamReceiver:
     # -- views --------------------------------------------------------------------------------------------------------
 
     def begin(self, view: GroupView, newest: GroupView, now: Instant) -> list[StreamEffect]:
-        """Announce the stream to the children of this node in *view*, the stream's, as far as *newest* still has them."""
+        """Announce the stream to the children of this node in *view*, the stream's, as far as *newest* still has
+        them.
+        """
         self._view = view
         self._tree = survivors(view, newest, self._start.source)
         start = self._start
@@ -213,8 +215,8 @@ class StreamReceiver:
         return effects + self._follow_parent(now) + self._go_on(now)
 
     def change_view(self, newest: GroupView, now: Instant) -> list[StreamEffect]:
-        """Take the next view: forget children that left, find a new parent if the old one left or may not relay, and offer
-        the stream to those whose parent this node may be now.
+        """Take the next view: forget children that left, find a new parent if the old one left or may not relay, and
+        offer the stream to those whose parent this node may be now.
         """
         if self._view is None:
             return []
@@ -254,8 +256,9 @@ class StreamReceiver:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def offered(self, sender: str, now: Instant) -> list[StreamEffect]:
-        """Take a repeated STREAM_START. A member that has everything reports again. Only the source's is taken otherwise,
-        by who asks the source anyway: others offer what the parent may have, and who needs a new one asks by itself.
+        """Take a repeated STREAM_START. A member that has everything reports again. Only the source's is taken
+        otherwise, by who asks the source anyway: others offer what the parent may have, and who needs a new one asks by
+        itself.
         """
         source = self._start.source
         if self.state is ReceiverState.COMPLETE:
@@ -330,6 +333,7 @@ class StreamReceiver:
 
     def receive_credit(self, sender: str, limit: int, now: Instant) -> list[StreamEffect]:
         """Extend the window of a child."""
+        self._used = now
         self._children.allow(sender, limit)
         return self._go_on(now)
 
@@ -367,7 +371,7 @@ class StreamReceiver:
         """Look at all times. Call it every LATE_CHECK."""
         effects: list[StreamEffect] = []
         options = self._options
-        hold = self._children.hold
+        hold = self._children.hold(self._lowest)
         if hold != self._hold[0]:
             self._hold = hold, now
         is_full = hold is not None and (self.next >= hold + options.ring or self.is_ended)
@@ -409,7 +413,7 @@ class StreamReceiver:
         self._trim()
         if not self.is_ended:
             effects += self._extend_credit()
-        elif self._unsent and not self._children.attached:
+        elif self._tree is not None and not self._children.attached:
             effects += self._flush()
         return effects
 
@@ -434,16 +438,23 @@ class StreamReceiver:
         """Keep the ring, and older slices that a child gets next."""
         if len(self._slices) <= self._options.ring:
             return
-        lowest = self.next - self._options.ring
+        lowest = self._lowest
         spans = [(child.next, child.limit) for _, child in self._children.attached if child.next < lowest]
         for number in [number for number in self._slices if number < lowest]:
             if not any(first <= number < end for first, end in spans):
                 del self._slices[number]
 
     @property
+    def _lowest(self) -> int:
+        """The oldest slice of the ring. It is a window longer than what children may hold up: so much may be under way
+        from a new parent.
+        """
+        return self.next - self._options.ring - self._options.window
+
+    @property
     def _limit(self) -> int:
         """The first slice that this node does not take yet."""
-        hold = self._children.hold if self._tree is not None else 0
+        hold = self._children.hold(self._lowest) if self._tree is not None else 0
         limit = min(self._count, self.next + self._options.window)
         return limit if hold is None else min(limit, hold + self._options.ring)
 

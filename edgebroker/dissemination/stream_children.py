@@ -2,8 +2,9 @@
 
 Slices go to all children in turn, each in the order of the stream, and to each as far as its credit reaches. The lowest
 slice that an attached child still needs holds the node back: it is kept, and no more than a ring of slices after it is
-taken from the parent. So a child that is slow slows its parent down, up to a point: who has not taken a single slice for
-`patience` while the ring is full is left behind, and asks the source by itself.
+taken from the parent. So a child that is slow slows its parent down, up to a point: who has not taken a single slice
+for `patience` while the ring is full is left behind, and asks the source by itself. Children that come from a dead parent
+may be far behind the ring. They hold nobody up, and get what they lack by REPAIR.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class StreamOptions:
     patience: Duration = 3 * SECOND
     """A child that takes no slice for so long while the ring is full is left behind."""
     stall: Duration = 6 * SECOND
-    """A receiver that gets no slice for so long asks the source. Twice the time after which a dead parent is noticed: the
-    tree is repaired first, and the source is not asked by a whole subtree.
+    """A receiver that gets no slice for so long asks the source. Twice the time after which a dead parent is noticed:
+    the tree is repaired first, and the source is not asked by a whole subtree.
     """
     give_up: Duration = 120 * SECOND
     """A stream that makes no progress for so long has failed."""
@@ -164,14 +165,13 @@ class StreamChildren:
         """Return the children that get slices."""
         return [item for item in self._children.items() if item[1].state is ChildState.ATTACHED]
 
-    @property
-    def hold(self) -> int | None:
-        """Return the lowest slice that an attached child still needs; None: nobody is attached."""
-        return min([child.next for _, child in self.attached], default=None)
+    def hold(self, lowest: int) -> int | None:
+        """Return the lowest slice, from *lowest* on, that an attached child still needs; None: there is none."""
+        return min([child.next for _, child in self.attached if child.next >= lowest], default=None)
 
-    def leave_behind(self, lowest: int) -> list[str]:
-        """Leave behind those that need slice *lowest* next, and return them."""
-        slow = [node for node, child in self.attached if child.next == lowest]
+    def leave_behind(self, number: int) -> list[str]:
+        """Leave behind those that need slice *number* next, and return them."""
+        slow = [node for node, child in self.attached if child.next == number]
         for node in slow:
             self.change(node, ChildEvent.PATIENCE_ENDED)
         return slow

@@ -1,4 +1,6 @@
-"""A stream at its source: it feeds its children, serves repairs, and waits for the reports of all members [LBDD 2.3]."""
+"""A stream at its source: it feeds its children, serves repairs, and waits for the reports of all members [LBDD
+2.3].
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from edgebroker.dissemination.group_view import FAN_OUT, LEAF_CAPACITY, ViewMember, GroupView, digest_of
+from edgebroker.dissemination.group_view import FAN_OUT, LEAF_CAPACITY, GroupView, ViewMember, digest_of
 
 DIGEST_BITS: Final = 32
 

@@ -17,7 +17,7 @@ from edgebroker.dissemination.stream_source import content_of
 from edgebroker.instants import MINUTE, SECOND
 from edgelab.experiment.lbdd_world import GroupNetwork, LinkModel
 
-TRANSFERS = int(os.environ.get("EDGEBROKER_LBDD_TRANSFERS", "60"))
+TRANSFERS = int(os.environ.get("EDGEBROKER_LBDD_TRANSFERS", "12"))
 FIRST = int(os.environ.get("EDGEBROKER_LBDD_FIRST", "0"))
 """The first transfer, so that one can be run alone."""
 SLICE = 16

@@ -9,10 +9,10 @@ from edgebroker.dissemination.group_view import (
     ViewMember,
     by_segment,
     digest_of,
-    view_member,
     group_view,
     next_view,
     segment_of,
+    view_member,
 )
 from edgebroker.dissemination.tree import (
     DisseminationTree,

@@ -1,7 +1,7 @@
 """`edgebroker experiment`: repeats published experiments and compares the results with the published ones.
 
 Every experiment is a subcommand in a module of its own, imported when a user calls it. Networks and workloads are our
-own; figures are compared with those of the sources [LM], [SCOT] and [GRAPE].
+own; figures are compared with those of the sources [LM], [SCOT], [GRAPE] and [LBDD].
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 EXPERIMENTS = {
     "grape": "grape",
     "idr": "idr",
+    "lbdd": "lbdd",
     "link-matching": "link_matching",
     "network-loading": "network_loading",
     "scot": "scot",

@@ -1,8 +1,8 @@
 """Nodes of a dissemination group on virtual time: each has an uplink, and slices wait in it.
 
-The nodes are those of the product (`edgebroker.dissemination`). A slice leaves when those before it have left, takes its
-bytes divided by the rate of the uplink, and arrives as a whole (store and forward). All other messages take the latency
-alone: they are few and short.
+The nodes are those of the product (`edgebroker.dissemination`). A slice leaves when those before it have left, takes
+its bytes divided by the rate of the uplink, and arrives as a whole (store and forward). All other messages take the
+latency alone: they are few and short.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class GroupNetwork:
         """Node and stream -> the slices that it has got."""
         self.finished: dict[tuple[str, int], float] = {}
         """Node and stream -> when the node had all of it."""
+        self.silences: dict[tuple[str, int], float] = {}
+        """Node and stream -> the longest time between two slices, in microseconds."""
+        self._delivered_at: dict[tuple[str, int], float] = {}
         self.failed: list[tuple[str, StreamEnd]] = []
         self.reports: dict[tuple[int, str], DoneReport] = {}
         self.copies: dict[str, int] = dict.fromkeys(self.order, 0)
@@ -163,9 +166,11 @@ class GroupNetwork:
         return self._boots.get(sender, 0) + self._boots.get(node, 0)
 
     def _tick_memberships(self) -> None:
+        due = self.now + SECOND / 4
         for membership in self.memberships.values():
             self.perform(self.broker, membership.tick(self.instant))
-        self._push(self.now + SECOND / 4, "", "", self._tick_memberships)
+            due = min(due, max(self.now + 1, float(membership.due)))
+        self._push(due, "", "", self._tick_memberships)
 
     def _tick(self, node: str) -> None:
         if self.now >= self._ticks[node]:
@@ -189,6 +194,7 @@ class GroupNetwork:
                     got = self.delivered.setdefault((node, stream), [])
                     assert number == len(got), f"{node} got slice {number} of stream {stream} out of order"
                     got.append(content)
+                    self._note_silence((node, stream))
                 case StreamEnd(stream, True):
                     self.finished[node, stream] = self.now
                 case StreamEnd():
@@ -202,6 +208,11 @@ class GroupNetwork:
         if due < self._ticks[node]:
             self._ticks[node] = due
             self._push(due, "", node, None)
+
+    def _note_silence(self, key: tuple[str, int]) -> None:
+        silence = self.now - self._delivered_at.get(key, self.now)
+        self._delivered_at[key] = self.now
+        self.silences[key] = max(self.silences.get(key, 0.0), silence)
 
     def _send(self, node: str, to: str, message: GroupMessage) -> None:
         if self.corrupt is not None:
