@@ -3,8 +3,8 @@
 Slices go to all children in turn, each in the order of the stream, and to each as far as its credit reaches. The lowest
 slice that an attached child still needs holds the node back: it is kept, and no more than a ring of slices after it is
 taken from the parent. So a child that is slow slows its parent down, up to a point: who has not taken a single slice
-for `patience` while the ring is full is left behind, and asks the source by itself. Children that come from a dead parent
-may be far behind the ring. They hold nobody up, and get what they lack by REPAIR.
+for `patience` while the ring is full is left behind, and asks the source by itself. Children that come from a dead
+parent may be far behind the ring. They hold nobody up, and get what they lack by REPAIR.
 """
 
 from __future__ import annotations

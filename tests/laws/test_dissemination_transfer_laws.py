@@ -1,6 +1,7 @@
 """Laws of transfers in random groups: whatever relays do, every live member ends with the right bytes [LBDD 2.3, 2.4].
 
-EDGEBROKER_LBDD_TRANSFERS=10000 runs as many transfers; a failure prints the command that repeats one.
+EDGEBROKER_LBDD_TRANSFERS=10000 EDGEBROKER_LBDD_SIZE=6000 runs as many and longer transfers; a failure prints the
+command that repeats one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from edgebroker.dissemination.stream_source import content_of
 from edgebroker.instants import MINUTE, SECOND
 from edgelab.experiment.lbdd_world import GroupNetwork, LinkModel
 
-TRANSFERS = int(os.environ.get("EDGEBROKER_LBDD_TRANSFERS", "12"))
+TRANSFERS = int(os.environ.get("EDGEBROKER_LBDD_TRANSFERS", "6"))
 FIRST = int(os.environ.get("EDGEBROKER_LBDD_FIRST", "0"))
 """The first transfer, so that one can be run alone."""
 SLICE = 16
+SIZE_MAX = int(os.environ.get("EDGEBROKER_LBDD_SIZE", "2400"))
 RATE = SLICE * 8 * 100.0
 """100 slices a second."""
 FAULTS = ("kill", "lie", "withhold", "slow", "leave", "join", "start anew")
@@ -51,7 +53,7 @@ class TransferTrial:
 
     def begin(self, stream: int, source: str) -> None:
         view = self.network.memberships["g"].view
-        data = self.chance.randbytes(self.chance.choice((0, 5, SLICE, 40, 400, 2_000, 6_000)))
+        data = self.chance.randbytes(self.chance.choice((0, 5, SLICE, 40, 400, 2_000, SIZE_MAX)))
         self.streams[stream] = source, data, {*view.nodes} - {source}
         self.network.publish(source, stream, view, content_of(data, SLICE))
 
@@ -146,7 +148,8 @@ def run_trial(number: int, faults: tuple[str, ...]) -> TransferTrial:
     try:
         trial.run()
     except Exception as error:
-        repeat = f"EDGEBROKER_LBDD_FIRST={number} EDGEBROKER_LBDD_TRANSFERS=1 pytest {__file__}"
+        bounds = f"EDGEBROKER_LBDD_TRANSFERS=1 EDGEBROKER_LBDD_SIZE={SIZE_MAX}"
+        repeat = f"EDGEBROKER_LBDD_FIRST={number} {bounds} pytest {__file__}"
         pytest.fail(f"transfer {number}: {error!r}\n{repeat}")
     return trial
 
@@ -157,7 +160,7 @@ def test_every_live_member_ends_with_the_right_bytes() -> None:
 
 
 def test_without_failures_each_member_gets_one_copy_of_each_slice() -> None:
-    for number in range(FIRST, FIRST + TRANSFERS // 4):
+    for number in range(FIRST, FIRST + TRANSFERS // 2):
         trial = run_trial(number, ())
         copies = 0
         for _, data, receivers in trial.streams.values():

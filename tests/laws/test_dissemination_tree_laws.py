@@ -13,7 +13,7 @@ import pytest
 from edgebroker.dissemination.group_view import ViewMember, view_member
 from edgebroker.dissemination.tree import DisseminationTree, bucket_of
 
-GROUPS = int(os.environ.get("EDGEBROKER_LBDD_GROUPS", "150"))
+GROUPS = int(os.environ.get("EDGEBROKER_LBDD_GROUPS", "100"))
 FIRST = int(os.environ.get("EDGEBROKER_LBDD_FIRST", "0"))
 """The first group, so that one can be run alone."""
 

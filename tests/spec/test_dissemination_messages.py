@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -65,10 +66,8 @@ def test_any_bytes_are_a_message_or_refused() -> None:
         data = bytearray(encode_message(chance.choice(EVERY)))
         for _ in range(chance.randrange(1, 3)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        try:
+        with suppress(MessageBroken):
             read_message(bytes(data))
-        except MessageBroken:
-            pass
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ BED = "10.3.17."
 LISTED = tuple(f"{BED}{each}" for each in (98, 64, 184, 61, 68, 234, 90, 72, 44, 88, 97))
 SOURCE = f"{BED}74"
 SLICE = 16
-DATA = bytes(number % 251 for number in range(300 * SLICE))
+DATA = bytes(number % 251 for number in range(150 * SLICE))
 
 
 def bed(fan_out: int = 0) -> tuple[GroupNetwork, GroupView]:
@@ -165,7 +165,8 @@ def test_a_relay_sends_each_slice_to_its_children_in_turn() -> None:
 def test_the_credit_of_a_parent_moves_by_half_windows_and_no_further_than_the_ring() -> None:
     node = relay()
     node.receive(PARENT, start_of(1, SOURCE, VIEW, content := content_of(bytes(200 * SLICE), SLICE)), 0)
-    limits, number = [], 0
+    limits: list[int] = []
+    number = 0
     while number < min([8, *limits[-1:]]) or (limits and number < limits[-1]):
         effects = node.receive(PARENT, content.slice(1, number, VIEW.view_id), 0)
         limits += [
@@ -275,7 +276,7 @@ def test_a_source_gives_up_in_the_end_and_says_who_is_missing() -> None:
     node = DisseminationNode(SOURCE, SOURCE, lambda start: True)
     node.take_view(VIEW, 0)
     node.publish(START, CONTENT, 0)
-    ends = [each for now in range(0, 200) for each in node.tick(now * SECOND) if isinstance(each, StreamEnd)]
+    ends = [each for now in range(200) for each in node.tick(now * SECOND) if isinstance(each, StreamEnd)]
     assert ends == [StreamEnd(1, False, tuple(sorted(LISTED)))]
     assert node.due == NEVER
 
