@@ -79,7 +79,7 @@ def results_of() -> LbddResults:
         (name, number): TransferOutcome(seconds[name], number, min(number, 2), PUBLISHED_LOADS[number - 1] / 100, 0.0)
         for name, number in runs()
     }
-    shapes = {each: GroupShape(expected_depth(each), 5, 11, 1.4, 4.5) for each in (100, 500)}
+    shapes = {each: GroupShape(expected_depth(each), 5, 11, 1.0, 1.4, 4.5) for each in (100, 500)}
     return LbddResults(transfers, shapes, dict.fromkeys(range(1, ALL + 1), 1.0), 2.9, 0)
 
 

@@ -45,6 +45,7 @@ PUBLISHED_TREE: Final[Mapping[int, tuple[int, ...]]] = {
 PUBLISHED_LOADS: Final = (100, 100, 100, 33, 100, 67, 100, 100, 67, 67, 50)
 """Percent of the publisher's uplink with 1 to 11 subscribers: its children / the most children of a node."""
 GROUP_SIZES: Final = (100, 200, 300, 400, 500)
+USUAL_DEPTHS: Final = range(5, 12)
 GROUPS: Final = 200
 SLICES: Final = 600
 
@@ -151,6 +152,8 @@ class GroupShape:
     """The mean of the greatest depths."""
     shallowest: int
     deepest: int
+    usual: float
+    """The part of the groups whose depth is in USUAL_DEPTHS."""
     copies: float
     """The mean number of copies that the publisher sends."""
     degree: float
@@ -167,10 +170,10 @@ def shape(members: int, groups: int, fan_out: int = 0) -> GroupShape:
     depths, copies, degrees = [], [], []
     for group in range(groups):
         chance = Random(f"{members} {group}")
-        nodes: set[str] = set()
+        nodes: dict[str, None] = {}
         while len(nodes) <= members:
-            nodes.add(".".join(str(chance.randrange(256)) for _ in range(4)))
-        source, *others = sorted(nodes, key=lambda node: chance.random())
+            nodes[".".join(str(chance.randrange(256)) for _ in range(4))] = None
+        source, *others = nodes
         tree = DisseminationTree(source, map(view_member, others), fan_out)
         depth = {source: 0}
         children: dict[str, int] = {}
@@ -180,7 +183,8 @@ def shape(members: int, groups: int, fan_out: int = 0) -> GroupShape:
         depths.append(max(depth.values()))
         copies.append(children[source])
         degrees.append(max(children.values()))
-    return GroupShape(fmean(depths), min(depths), max(depths), fmean(copies), fmean(degrees))
+    usual = sum(depth in USUAL_DEPTHS for depth in depths) / groups
+    return GroupShape(fmean(depths), min(depths), max(depths), usual, fmean(copies), fmean(degrees))
 
 
 # -- findings ----------------------------------------------------------------------------------------------------------
@@ -236,8 +240,10 @@ def findings(results: LbddResults) -> list[ExperimentFigure]:
         found.append(Figure("  its contribution", "falls", each.copies / members, "{:.2%}", high=0.02))
     shallowest = min(each.shallowest for each in results.shapes.values())
     deepest = max(each.deepest for each in results.shapes.values())
+    usual = fmean(each.usual for each in results.shapes.values())
     found += [
-        Figure("single groups: the least depth", "5", shallowest, COUNT),
+        Figure("single groups with a depth of 5 to 11", "mostly", usual, PERCENT, 0.9),
+        Figure("  the least depth", "5", shallowest, COUNT),
         Figure("  the greatest", "9", deepest, COUNT),
     ]
     return found
