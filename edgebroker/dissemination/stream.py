@@ -176,11 +176,6 @@ class StreamReceiver:
         return self._start
 
     @property
-    def copies(self) -> int:
-        """Return the number of slices sent to others."""
-        return self._children.copies
-
-    @property
     def report(self) -> DoneReport | None:
         """Return the report of this node, once it has everything."""
         return self._reports.get(self.node)
@@ -224,8 +219,8 @@ class StreamReceiver:
         nodes = newest.nodes
         gone = [node for node in self._children if node not in nodes]
         self._children.remove(gone if tree.may_relay(self.node) else [*self._children])
-        for number, waiting in [*self._requests.items()]:
-            self._requests[number] = [node for node in waiting if node in nodes]
+        waiting = {number: [node for node in each if node in nodes] for number, each in self._requests.items()}
+        self._requests = {number: each for number, each in waiting.items() if each}
         effects = self._follow_parent(now)
         if self.state is not ReceiverState.FAILED:
             effects += self._children.offer(node for node in tree.children(self.node) if node not in self._children)
@@ -256,18 +251,19 @@ class StreamReceiver:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def offered(self, sender: str, now: Instant) -> list[StreamEffect]:
-        """Take a repeated STREAM_START. A member that has everything reports again. Only the source's is taken
-        otherwise, by who asks the source anyway: others offer what the parent may have, and who needs a new one asks by
-        itself.
+        """Take a repeated STREAM_START. A member that has everything reports again. One that asks the source for slices
+        is fed by it, if the source offers that. Others keep their parents: who needs a new one asks by itself.
         """
         source = self._start.source
         if self.state is ReceiverState.COMPLETE:
             reports = self._reports.values() if sender == source else [self._reports[self.node]]
             return [SendToMember(sender, StreamDone(self._start.stream, tuple(reports)))]
-        if self.state is ReceiverState.PULL and sender == source:
-            self._change(ReceiverEvent.NEW_PARENT)
-            return self._resume(now)
-        return []
+        if sender != source or self.state is ReceiverState.FAILED:
+            return []
+        if self.state is ReceiverState.FED:  # a sign of life, so that the source does not give up
+            return [SendToMember(source, StreamCredit(self._start.stream, self._granted))]
+        self._change(ReceiverEvent.NEW_PARENT)
+        return self._resume(now)
 
     def receive_slice(self, sender: str, message: StreamSlice, now: Instant) -> list[StreamEffect]:
         """Check a slice, keep it, deliver what is next, and send it on."""
@@ -289,7 +285,7 @@ class StreamReceiver:
         self._progress = self._used = now
         effects: list[StreamEffect] = []
         for node in self._requests.pop(number, ()):
-            effects.append(self._children.copy(node, message))
+            effects.append(SendToMember(node, message))
         while (found := self._slices.get(self.next)) is not None and not self.is_ended:
             effects.append(DeliverSlice(start.stream, self.next, found.content))
             self.next += 1
@@ -344,7 +340,7 @@ class StreamReceiver:
         for number in range(first, min(end, first + self._options.window, self._count)):
             found = self._slices.get(number)
             if found is not None:
-                effects.append(self._children.copy(sender, found))
+                effects.append(SendToMember(sender, found))
             elif number in self._requests or len(self._requests) < REQUESTS_MAX:
                 waiting = self._requests.setdefault(number, [])
                 if sender not in waiting:
@@ -358,11 +354,6 @@ class StreamReceiver:
                 self._children.change(sender, ChildEvent.REPORT)
             self._report(report, now)
         self._used = now
-        return self._go_on(now)
-
-    def remove_child(self, node: str, now: Instant) -> list[StreamEffect]:
-        """Forget a child that leaves."""
-        self._children.remove([node])
         return self._go_on(now)
 
     # -- time ---------------------------------------------------------------------------------------------------------

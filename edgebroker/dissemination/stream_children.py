@@ -90,10 +90,6 @@ class StreamChildren:
         self._options = options
         self._children: dict[str, StreamChild] = {}
         self._turn = 0
-        self.copies = 0
-        """Slices sent."""
-        self.octets = 0
-        """Bytes of them."""
 
     def __contains__(self, node: str) -> bool:
         return node in self._children
@@ -122,9 +118,6 @@ class StreamChildren:
     def _announce(self, node: str, state: ChildState) -> SendToMember:
         is_whole = bool(self._start.content) or not self._start.size
         self._children[node] = StreamChild(state, int(is_whole), min(self._options.window, self._start.count))
-        if self._start.content:
-            self.copies += 1
-            self.octets += len(self._start.content)
         return SendToMember(node, self._start)
 
     def change(self, node: str, event: ChildEvent) -> bool:
@@ -154,11 +147,6 @@ class StreamChildren:
         """Forget children."""
         for node in nodes:
             self._children.pop(node, None)
-
-    def state(self, node: str) -> ChildState | None:
-        """Return the state of a child, or None."""
-        child = self._children.get(node)
-        return None if child is None else child.state
 
     @property
     def attached(self) -> list[tuple[str, StreamChild]]:
@@ -190,14 +178,8 @@ class StreamChildren:
                 continue
             waiting = len(attached)
             child.next += 1
-            effects.append(self.copy(node, found))
+            effects.append(SendToMember(node, found))
         return effects
-
-    def copy(self, node: str, message: StreamSlice) -> SendToMember:
-        """Count a slice that goes to *node*, and return the effect."""
-        self.copies += 1
-        self.octets += len(message.content)
-        return SendToMember(node, message)
 
 
 LATE_CHECK: Final[Duration] = 500 * MILLISECOND

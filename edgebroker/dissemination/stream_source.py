@@ -18,7 +18,6 @@ from edgebroker.dissemination.messages import (
 from edgebroker.dissemination.slice_hashes import SliceHashes, slice_hash
 from edgebroker.dissemination.stream import MemberDone, RelayFault, StreamEffect, StreamEnd, survivors
 from edgebroker.dissemination.stream_children import ChildEvent, StreamChildren, StreamOptions
-from edgebroker.dissemination.tree import DisseminationTree
 from edgebroker.instants import Instant
 
 
@@ -81,16 +80,6 @@ class StreamSource:
         self._accused: set[str] = set()
         self._progress = self._offered = now
 
-    @property
-    def copies(self) -> int:
-        """Return the number of slices sent."""
-        return self._children.copies
-
-    @property
-    def tree(self) -> DisseminationTree:
-        """Return the tree on which the stream travels."""
-        return self._tree
-
     def begin(self) -> list[StreamEffect]:
         """Announce the stream to the children, and send each of them one window."""
         effects: list[StreamEffect] = [*self._children.begin(self._tree.children(self.start.source))]
@@ -128,7 +117,7 @@ class StreamSource:
             self._accused.add(relay)
             effects.append(RelayFault(self.start.stream, relay, sender))
         for number in range(first, min(end, first + self._options.window, self.start.count)):
-            effects.append(self._children.copy(sender, self._slice(number)))
+            effects.append(SendToMember(sender, self._slice(number)))
         return effects
 
     def receive_done(self, sender: str, reports: Iterable[DoneReport], now: Instant) -> list[StreamEffect]:
@@ -141,12 +130,6 @@ class StreamSource:
                 effects.append(MemberDone(self.start.stream, report))
             self._children.change(report.node, ChildEvent.REPORT)
         return effects + self._end_if_done()
-
-    def remove_child(self, node: str, now: Instant) -> list[StreamEffect]:
-        """Forget a member that leaves."""
-        self._children.remove([node])
-        self.missing.discard(node)
-        return self._end_if_done()
 
     def tick(self, now: Instant) -> list[StreamEffect]:
         """If nothing happens any more offer the stream to all that have not reported; in the end give up."""

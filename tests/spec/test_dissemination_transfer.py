@@ -258,6 +258,16 @@ def test_a_resume_may_come_before_the_announcement() -> None:
     assert [each.number for each in got if isinstance(each, StreamSlice)] == [5, 6]
 
 
+def test_a_member_that_is_fed_answers_the_sources_offer_so_that_it_does_not_give_up() -> None:
+    node = relay()
+    node.receive(PARENT, START, 0)
+    assert node.receive(SOURCE, START, 1) == [SendToMember(SOURCE, StreamCredit(1, 8))]
+    assert node.receive(PARENT, START, 1) == []
+    stalled = [each for now in range(8) for each in node.tick(now * SECOND)]
+    assert SendToMember(SOURCE, SliceRepair(1, 0, 8)) in stalled
+    assert node.receive(SOURCE, START, 8 * SECOND) == [SendToMember(SOURCE, StreamResume(1, 0))]
+
+
 def test_a_source_reports_a_relay_once_and_ends_with_the_last_report() -> None:
     node = DisseminationNode(SOURCE, SOURCE, lambda start: True)
     node.take_view(VIEW, 0)
