@@ -109,6 +109,18 @@ def test_what_a_product_should_reach_is_named() -> None:
     assert [finding.name for finding in found] == ["silence after an inner node died, s", "  slices lost"]
 
 
+def test_real_links_have_to_show_the_same_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"point-to-point": (80.0, 11.2), "LBDD": (29.0, 2.02), "F = 2": (15.0, 2.02)}
+    monkeypatch.setattr(lbdd_module, "on_real_links", lambda *_: found)
+    result = experiment("--netns", "--mbit", "10", "--mib", "8")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("a file of 8 MiB for 11 subscribers, processes with links of 10 Mbit/s")
+    found["F = 2"] = (25.0, 5.0)
+    result = experiment("--netns")
+    assert result.exit_code == 1
+    assert result.stdout.endswith("not as published: point-to-point / that, the publisher's copies\n")
+
+
 def experiment(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["experiment", "lbdd", *arguments])
 

@@ -21,6 +21,7 @@ from edgebroker.dissemination.slice_hashes import HASH_BYTES
 from edgebroker.dissemination.stream_source import content_of
 from edgebroker.dissemination.tree import DisseminationTree
 from edgebroker.instants import SECOND
+from edgelab.experiment.lbdd_netns import NamespaceNetwork
 from edgelab.experiment.lbdd_world import GroupNetwork, LinkModel
 from edgelab.experiment.report import ChartLine, ExperimentFigure, StatusLine, line_chart, report, write_chart
 
@@ -302,6 +303,39 @@ def runs() -> Iterator[tuple[str, int]]:
             yield name, number
 
 
+# -- real links --------------------------------------------------------------------------------------------------------
+
+
+def on_real_links(megabits: float, mebibytes: int) -> dict[str, tuple[float, float]]:
+    """Send a file between processes in network namespaces. Returns for each scheme of CHARTED the seconds, and the
+    bytes that the publisher sent, with all headers, as copies of the file.
+    """
+    size = mebibytes << 20
+    found = {}
+    with StatusLine() as progress, NamespaceNetwork([PUBLISHER, *SUBSCRIBERS], megabits) as network:
+        for name in CHARTED:
+            progress.show(f"{mebibytes} MiB over links of {megabits:g} Mbit/s: {name}")
+            scheme, before = SCHEMES[name], network.sent(PUBLISHER)
+            capacity = 1 if scheme.is_tree else LEAF_CAPACITY
+            seconds = network.transfer(PUBLISHER, SUBSCRIBERS, scheme.fan_out, capacity, size)
+            found[name] = seconds, (network.sent(PUBLISHER) - before) / size
+    return found
+
+
+def real_findings(found: Mapping[str, tuple[float, float]]) -> list[ExperimentFigure]:
+    """Return what real links have to show."""
+    direct = found["point-to-point"][0]
+    figures = [Figure("point-to-point", "", direct, "{:,.1f} s")]
+    for name, least in (("LBDD", 2.3), ("F = 2", 4.0)):
+        seconds, copies = found[name]
+        figures += [
+            Figure(name, "", seconds, "{:,.1f} s"),
+            Figure("  point-to-point / that", "2.59", direct / seconds, PLAIN, least),
+            Figure("  the publisher's copies", "", copies, PLAIN, high=2.2),
+        ]
+    return figures
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 COLOURS: Final = {"point-to-point": "#555555", "LBDD": "#28549a", "F = 2": "#c2410c"}
@@ -322,14 +356,38 @@ COLOURS: Final = {"point-to-point": "#555555", "LBDD": "#28549a", "F = 2": "#c24
 @click.option(
     "--groups", type=click.IntRange(1, 10_000), default=GROUPS, show_default=True, help="Random groups of each size."
 )
+@click.option("--netns", is_flag=True, help="Send a file between processes in network namespaces instead; needs root.")
+@click.option(
+    "--mbit",
+    type=click.FloatRange(1, 1_000),
+    default=100,
+    show_default=True,
+    help="With --netns: the rate of the links.",
+)
+@click.option(
+    "--mib", type=click.IntRange(1, 1_024), default=32, show_default=True, help="With --netns: the size of the file."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the times into this file.")
 @click.option("--depth-svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the depths into this file.")
-def command(slices: int, groups: int, as_json: bool, svg: Path | None, depth_svg: Path | None) -> None:
+def command(
+    slices: int,
+    groups: int,
+    netns: bool,
+    mbit: float,
+    mib: int,
+    as_json: bool,
+    svg: Path | None,
+    depth_svg: Path | None,
+) -> None:
     """Send 8 GiB to 11 subscribers, point-to-point and with their help, and compare with what was published.
 
     The nodes are those of the product, on virtual time. Ends with exit code 1 if the outcome is not the published one.
     """
+    if netns:
+        head = f"a file of {mib} MiB for 11 subscribers, processes with links of {mbit:g} Mbit/s"
+        report(head, {"mbit": mbit, "mib": mib}, real_findings(on_real_links(mbit, mib)), [], as_json)
+        return
     results = measured(slices, groups)
     write_chart(svg, drawn_times(results))
     write_chart(depth_svg, drawn_depths(results))
