@@ -1,9 +1,12 @@
 """Hashes of the slices of a stream, so that each receiver checks every slice before it hands it on.
 
-The content hash of a stream is the root of a Merkle tree over its slices, as in RFC 6962: a leaf is SHA-256 of a zero
-byte and the slice, an inner node SHA-256 of a one byte and its two children; a node without a sibling moves up. Each
-slice travels with the siblings on its way to the root, 17 of them in a stream of 8 GiB: 0.8 % of a slice of 64 KiB. A
-hash of the whole alone would show a wrong slice at the end, and not who sent it.
+The content hash of a stream is the root of a Merkle tree over its slices, as in RFC 6962: a leaf is the hash of a zero
+byte and the slice, an inner node that of a one byte and its two children; a node without a sibling moves up. Each slice
+travels with the siblings on its way to the root, 17 of them in a stream of 8 GiB: 0.8 % of a slice of 64 KiB. A hash of
+the whole alone would show a wrong slice at the end, and not who sent it.
+
+The hash is BLAKE2b with 256 bits (RFC 7693): without OpenSSL it takes a third of the time of SHA-256, which was half of
+the time of a relay.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edgebroker.digests import sha256
+from edgebroker.digests import blake2b
 
 HASH_BYTES: Final = 32
 _LEAF: Final = b"\0"
@@ -20,9 +23,13 @@ _INNER: Final = b"\1"
 
 def slice_hash(content: bytes) -> bytes:
     """Return the leaf of a slice."""
-    found = sha256(_LEAF)
+    found = blake2b(_LEAF, digest_size=HASH_BYTES)
     found.update(content)
     return found.digest()
+
+
+def _inner_hash(left: bytes, right: bytes) -> bytes:
+    return blake2b(_INNER + left + right, digest_size=HASH_BYTES).digest()
 
 
 class SliceHashes:
@@ -34,7 +41,7 @@ class SliceHashes:
         """leaves: `slice_hash` of each slice, in order; at least one."""
         self._levels = [[*leaves]]
         while len(row := self._levels[-1]) > 1:
-            above = [sha256(_INNER + row[at] + row[at + 1]).digest() for at in range(0, len(row) - 1, 2)]
+            above = [_inner_hash(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
             self._levels.append(above + row[len(row) & ~1 :])
 
     @property
@@ -60,7 +67,7 @@ def is_proven(content: bytes, proof: bytes, number: int, count: int, root: bytes
         if (number ^ 1) < count:
             sibling = proof[at : at + HASH_BYTES]
             at += HASH_BYTES
-            found = sha256(_INNER + (sibling + found if number & 1 else found + sibling)).digest()
+            found = _inner_hash(sibling, found) if number & 1 else _inner_hash(found, sibling)
         number >>= 1
         count = (count + 1) >> 1
     return found == root and at == len(proof)
