@@ -162,6 +162,10 @@ class StreamReceiver:
         """Slices that others asked for, which are not here yet."""
         self._pulled = 0
         """The end of the window that the source was asked for."""
+        self._stalls = 0
+        """How often the source was asked since the last slice. It is asked for one slice, and after twice the time each
+        time: if the source is what is slow, windows that are asked for again and again would pile up there.
+        """
         self._avoided = ""
         """The parent that sent nothing, or wrong slices."""
         self._began = self._progress = self._used = self._pulled_at = now
@@ -283,6 +287,7 @@ class StreamReceiver:
         self._asked.pop(number, None)
         self._slices[number] = message
         self._progress = self._used = now
+        self._stalls = 0
         effects: list[StreamEffect] = []
         for node in self._requests.pop(number, ()):
             effects.append(SendToMember(node, message))
@@ -387,10 +392,13 @@ class StreamReceiver:
         elif now - self._progress >= options.give_up:
             self._change(ReceiverEvent.GIVE_UP)
             return [StreamEnd(self._start.stream, False)]
-        elif now - max(self._progress, self._pulled_at) >= options.stall:
+        elif now - max(self._progress, self._pulled_at) >= options.stall << self._stalls:
             self._change(ReceiverEvent.STALL)
             self._turn_to_source(now)
-            return self._extend_credit()
+            self._stalls += 1
+            self._pulled = self.next + 1
+            self.counters.repairs += 1
+            return [SendToMember(self.parent, SliceRepair(self._start.stream, self.next, self.next + 1))]
         return []
 
     # -- what follows from all of that --------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ class TransferTrial:
     def begin(self, stream: int, source: str) -> None:
         view = self.network.memberships["g"].view
         data = self.chance.randbytes(self.chance.choice((0, 5, SLICE, 40, 400, 2_000, SIZE_MAX)))
+        rates = self.network.links.rates
+        rates[source] = max(rates.get(source, RATE), RATE / 20)  # with RATE / 1,000 it would take hours
         self.streams[stream] = source, data, {*view.nodes} - {source}
         self.network.publish(source, stream, view, content_of(data, SLICE))
 

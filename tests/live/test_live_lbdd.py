@@ -10,7 +10,7 @@ from shutil import which
 import pytest
 
 from edgebroker.dissemination.group_view import group_view, view_member
-from edgelab.experiment.lbdd_netns import NamespaceNetwork
+from edgelab.experiment.lbdd_netns import StarNetwork
 from edgelab.experiment.lbdd_process import DisseminationProcess
 
 pytestmark = pytest.mark.live
@@ -42,7 +42,7 @@ def test_three_processes_in_namespaces_send_a_file_and_nothing_is_left_behind() 
     if not has_namespaces():
         pytest.skip("needs root, and the commands ip and tc")
     addresses = [f"10.231.74.{number}" for number in (1, 2, 3)]
-    with NamespaceNetwork(addresses, 20) as network:
+    with StarNetwork(addresses, 20) as network:
         seconds = network.transfer(addresses[0], addresses[1:], 1, 1, 1 << 20)
         assert seconds > (1 << 20) * 8 / 20e6 * 0.9, "the link limits the rate"
         assert 1 < network.sent(addresses[0]) / (1 << 20) < 1.3, "the other copy is the first receiver's"

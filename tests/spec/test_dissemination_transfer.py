@@ -264,8 +264,20 @@ def test_a_member_that_is_fed_answers_the_sources_offer_so_that_it_does_not_give
     assert node.receive(SOURCE, START, 1) == [SendToMember(SOURCE, StreamCredit(1, 8))]
     assert node.receive(PARENT, START, 1) == []
     stalled = [each for now in range(8) for each in node.tick(now * SECOND)]
-    assert SendToMember(SOURCE, SliceRepair(1, 0, 8)) in stalled
+    assert SendToMember(SOURCE, SliceRepair(1, 0, 1)) in stalled
     assert node.receive(SOURCE, START, 8 * SECOND) == [SendToMember(SOURCE, StreamResume(1, 0))]
+
+
+def test_a_source_that_is_slow_is_not_buried_under_questions() -> None:
+    node = relay()
+    node.receive(PARENT, START, 0)
+    asked = [now for now in range(200) if SendToMember(SOURCE, SliceRepair(1, 0, 1)) in node.tick(now * SECOND)]
+    assert asked == [6, 18, 42, 90]
+    node = relay()
+    node.receive(PARENT, START, 0)
+    node.tick(6 * SECOND)
+    effects = node.receive(SOURCE, CONTENT.slice(1, 0, VIEW.view_id), 7 * SECOND)
+    assert SendToMember(SOURCE, SliceRepair(1, 1, 9)) in effects, "the next question is for a window"
 
 
 def test_a_source_reports_a_relay_once_and_ends_with_the_last_report() -> None:

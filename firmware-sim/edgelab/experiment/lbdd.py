@@ -21,7 +21,7 @@ from edgebroker.dissemination.slice_hashes import HASH_BYTES
 from edgebroker.dissemination.stream_source import content_of
 from edgebroker.dissemination.tree import DisseminationTree
 from edgebroker.instants import SECOND
-from edgelab.experiment.lbdd_netns import NamespaceNetwork
+from edgelab.experiment.lbdd_netns import StarNetwork
 from edgelab.experiment.lbdd_world import GroupNetwork, LinkModel
 from edgelab.experiment.report import ChartLine, ExperimentFigure, StatusLine, line_chart, report, write_chart
 
@@ -312,7 +312,7 @@ def on_real_links(megabits: float, mebibytes: int) -> dict[str, tuple[float, flo
     """
     size = mebibytes << 20
     found = {}
-    with StatusLine() as progress, NamespaceNetwork([PUBLISHER, *SUBSCRIBERS], megabits) as network:
+    with StatusLine() as progress, StarNetwork([PUBLISHER, *SUBSCRIBERS], megabits) as network:
         for name in CHARTED:
             progress.show(f"{mebibytes} MiB over links of {megabits:g} Mbit/s: {name}")
             scheme, before = SCHEMES[name], network.sent(PUBLISHER)

@@ -28,7 +28,7 @@ QUEUE: Final = "100ms"
 END_TIMEOUT_S: Final = 10
 
 
-class NamespaceNetwork:
+class StarNetwork:
     """Namespaces for *nodes*, whose names are IPv4 addresses of one /24 network. Use it as a context."""
 
     def __init__(self, nodes: Sequence[str], megabits: float) -> None:
@@ -41,7 +41,7 @@ class NamespaceNetwork:
         """Return the name of a node's namespace."""
         return namespace(os.getpid(), node.rpartition(".")[2])
 
-    def __enter__(self) -> NamespaceNetwork:
+    def __enter__(self) -> StarNetwork:
         if os.geteuid() or which("ip") is None or which("tc") is None:
             raise Refused("--netns needs root, and the commands ip and tc")
         with ExitStack() as undo:

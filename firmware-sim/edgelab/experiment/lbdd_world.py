@@ -197,8 +197,9 @@ class GroupNetwork:
                     self._note_silence((node, stream))
                 case StreamEnd(stream, True):
                     self.finished[node, stream] = self.now
-                case StreamEnd():
+                case StreamEnd(stream, False):
                     self.failed.append((node, effect))
+                    self.delivered.pop((node, stream), None)
                 case MemberDone(stream, report):
                     self.reports[stream, report.node] = report
                 case RelayFault(_, relay, _):
