@@ -102,6 +102,14 @@ LOG_SEGMENT_BYTES_MAX = 4 * MIB  # about 600,000 records: a reader has one in me
 LOG_SEGMENT_AGE_S_MAX = 3_600  # the analytics lag behind by this much at most
 LOG_BYTES_MAX = 1024 * MIB  # finished files of one gateway: some 150 million records, and a thirtieth of a 32 GB card
 
+# -- files (docs/files.md) ------------------------------------------------------------------------------------------
+CHUNK_BYTES_MIN = 16 * KIB  # of all chunks of a file but the last; smaller ones make manifests long
+CHUNK_BYTES_MAX = 256 * KIB  # 1 s of an uplink of 2 Mbit/s: what a cut at the wrong moment costs
+MANIFEST_BYTES_MAX = 64 * KIB  # of a manifest; a file with more chunks has its table of chunks in chunks of their own
+MANIFEST_CHUNKS_MAX = 1_680  # 36 bytes each in a table, which leaves 5 KB for the other fields; 100 MiB of a file
+MANIFEST_ATTRIBUTES_MAX = 32  # a filter has at most 64 terms; usual manifests have three: hardware, region, ring
+MANIFEST_TEXT_BYTES_MAX = 256  # of an attribute
+
 # -- the journal (docs/journal.md, "Limits") ---------------------------------------------------------------------
 JOURNAL_SEGMENT_BYTES = 8 * MIB  # a flash card erases 4 MiB at a time; recovery has one segment in memory
 JOURNAL_SEGMENT_BYTES_MAX = 64 * MIB  # a segment that contains a single record beyond the usual size

@@ -57,6 +57,7 @@ SIZES: dict[str, str] = {
     "edgebroker/matching/interned.py": "compiled, and its users are the two kernels",
     "bridge/edgebridge/wire/head.py": "compiled, and used by the encoder, which is not",
     "bridge/edgebridge/session/journal/requeue.py": "compiled; recovery calls it from another room",
+    "edgebroker/files/gear/boundaries.pyx": "compiled twin of a few lines in Python",
     "edgebroker/storage/deliverylog/planes/numbers.pyx": "compiled twin of a few lines in Python",
     "bridge/edgebridge/frontend/journal/transactions.py": "interpreted, beside the compiled session journal",
     "bridge/edgebridge/frontend/journal/promote.py": "interpreted, beside the compiled session journal",

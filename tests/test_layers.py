@@ -23,6 +23,7 @@ FLOORS = {
     "edgebroker": 0,  # the modules directly in it
     "edgebridge": 0,
     "edgebroker.dissemination": 1,
+    "edgebroker.files": 1,
     "edgebroker.filters": 1,
     "edgebroker.matching": 1,
     "edgebroker.overlay": 1,

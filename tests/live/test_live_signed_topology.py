@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from edgebroker.runtime.topology_signature import PUBLIC, public_key, sign_topology
+from edgebroker.ed25519 import public_key
+from edgebroker.runtime.topology_signature import PUBLIC, sign_topology
 
 from ..support.topologies import ROW_OF_THREE
 from .conftest import PATIENCE_S, Gateway, command_line

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgebroker.cli import main
+from edgebroker.ed25519 import public_key, sign, verify
 from edgebroker.runtime.peers.membership import load_membership, prepare_change
 from edgebroker.runtime.settings import Settings, SettingsRefused
 from edgebroker.runtime.topology_signature import (
@@ -16,11 +17,8 @@ from edgebroker.runtime.topology_signature import (
     SECRET,
     SignatureInvalid,
     load_key,
-    public_key,
-    sign,
     sign_topology,
     signed_version,
-    verify,
     verify_topology,
 )
 

@@ -23,6 +23,7 @@ from edgebroker.cli.check import refuse_file
 from edgebroker.cli.parameters import WordChoice, examples
 from edgebroker.cli.topology.drawing import gateway_lines, svg_drawing, text_drawing
 from edgebroker.cli.topology.toml_text import toml_text
+from edgebroker.ed25519 import public_key
 from edgebroker.overlay.link.handshake import TOPOLOGY_BYTES_MAX
 from edgebroker.overlay.topology.diff import TopologyDifference, difference
 from edgebroker.overlay.topology.draft import UPLINKS
@@ -39,7 +40,6 @@ from edgebroker.runtime.topology_signature import (
     SignatureInvalid,
     load_key,
     new_key_texts,
-    public_key,
     sign_topology,
     signed_version,
     verify_topology,

@@ -1,0 +1,1 @@
+"""Files that gateways hand on: content-defined chunks, and the manifest that names them (docs/files.md)."""
