@@ -105,6 +105,9 @@ LOG_BYTES_MAX = 1024 * MIB  # finished files of one gateway: some 150 million re
 # -- files (docs/files.md) ------------------------------------------------------------------------------------------
 CHUNK_BYTES_MIN = 16 * KIB  # of all chunks of a file but the last; smaller ones make manifests long
 CHUNK_BYTES_MAX = 256 * KIB  # 1 s of an uplink of 2 Mbit/s: what a cut at the wrong moment costs
+CHUNK_CACHE_BYTES = 4 * MIB  # of chunks in memory, for devices that ask for the same chunk one after the other
+CHUNK_WRITE_BYTES_MAX = 4 * MIB  # of chunks that wait to be written: 2 s of a slow card
+CHUNK_REQUESTS_MAX = 64  # of one client that wait for the disk; more are refused as busy
 MANIFEST_BYTES_MAX = 64 * KIB  # of a manifest; a file with more chunks has its table of chunks in chunks of their own
 MANIFEST_CHUNKS_MAX = 1_680  # 36 bytes each in a table, which leaves 5 KB for the other fields; 100 MiB of a file
 MANIFEST_ATTRIBUTES_MAX = 32  # a filter has at most 64 terms; usual manifests have three: hardware, region, ring

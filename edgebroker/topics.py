@@ -28,6 +28,8 @@ def has_disallowed(text: str) -> bool:
 
 
 RESERVED_TREES: Final = frozenset(("$SYS", "$share", "$filter", "$file"))
+FILE_TREE: Final = "$file/"
+"""What the topics of requests for files begin with (docs/files.md)."""
 """First levels of what is the broker's own. Other trees that begin with `$`, such as `$aws`, are ordinary, but for
 wildcards, which do not match them in the first level (section 4.7.2).
 """

@@ -45,8 +45,9 @@ HTTP_PORT = "9883"
 SUBACK = 0x90
 HARMLESS = ("make", "git clone", "cd ")
 TRACE = "edgebroker trace"
+FILE_CLIENTS = tuple(f"edgebroker file {name}" for name in ("publish", "list", "status", "remove", "verify"))
 LISTENERS = ("mosquitto_sub", "edgebroker sub", TRACE)
-CLIENTS = ("mosquitto_sub", "mosquitto_pub", "edgebroker sub", "edgebroker pub")
+CLIENTS = ("mosquitto_sub", "mosquitto_pub", "edgebroker sub", "edgebroker pub", *FILE_CLIENTS)
 ASKING = (TRACE, "edgebroker status", "edgebroker top", "edgebroker links", "edgebroker client", "edgebroker retained")
 
 BLOCK = re.compile(r"(?P<comments>(?:^<!--.*?-->\n)*)^```(?P<tag>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)

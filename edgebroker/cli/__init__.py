@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Run a gateway.",
     "pub": "Publish a message, or the lines of standard input.",
     "sub": "Subscribe by topic and content, and print what arrives.",
+    "file": "Publish files to a gateway, and look after them.",
     "announce": "Announce devices to Home Assistant.",
     "explain": "Show how a filter is understood and found.",
     "status": "Show how a running gateway is.",

@@ -35,6 +35,7 @@ from edgebroker.runtime.settings import Settings
 if TYPE_CHECKING:
     from edgebroker.federation.forwarding import Forwarder
     from edgebroker.runtime.bridges.bridges import BridgeManager
+    from edgebroker.runtime.chunk_files import ChunkWorker
     from edgebroker.runtime.delivery_log import DeliveryLogDirectory
     from edgebroker.runtime.http.health import GatewayView
     from edgebroker.runtime.http.server import HttpResponse, HttpServer
@@ -59,6 +60,10 @@ class GatewayHost(FrontendHost):
     def disk_work_due(self) -> None:
         if self._gateway.store is not None:
             self._gateway.store.begin_work()
+
+    def file_work_due(self) -> None:
+        if self._gateway.chunk_worker is not None:
+            self._gateway.chunk_worker.begin()
 
     def unix_us(self) -> int:
         return _wall_clock()
@@ -142,6 +147,8 @@ class Gateway:
         self._placements: PlacementRunner | None = None
         self.bridge_manager: BridgeManager | None = None
         """The bridges to foreign brokers; None if there are none, or the gateway has not started."""
+        self.chunk_worker: ChunkWorker | None = None
+        """Reads and writes chunks of files; None if the settings give them no room, or the gateway has not started."""
         self._log_pump: LogPump | None = None
         self._http: HttpServer | None = None
         self.http_address: tuple[str, int] | None = None
@@ -157,6 +164,10 @@ class Gateway:
                 self._tell(line)
         else:
             self._join(None)
+        if self._settings.files.bytes_max:
+            from edgebroker.runtime.chunk_files import serve_files  # 0.2 MiB that few gateways need
+
+            self.chunk_worker = serve_files(self._settings, self._folder, self.frontend, reactor, self._operator_log)
         reactor.start()
         self._listeners = Listeners(reactor, self._operator_log)
         journal = None if self.store is None else self.store.journal
@@ -266,6 +277,8 @@ class Gateway:
             if self._reactor is not None:
                 await self._reactor.stop()
         finally:
+            if self.chunk_worker is not None:
+                self.chunk_worker.close()
             if self.store is not None and (reason := self.store.close()):
                 self._tell(f"the journal could not be finished: {reason}")
             if self._log_pump is not None:

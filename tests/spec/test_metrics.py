@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.file_service import FileService
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
 from edgebridge.wire.encode import encode_packet
 from edgebridge.wire.packets import Connect, Publish
+from edgebroker.files.chunk_store import ChunkStore
 from edgebroker.runtime.gateway import Gateway
 from edgebroker.runtime.http.metrics import NAMED_SESSIONS, Exposition, metrics_page
 from edgebroker.runtime.http.session_census import RANKS, SESSIONS_PER_TURN, take_census
@@ -267,6 +269,8 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkey
 
     async def story(gateway: Gateway) -> None:
         suffixes = {"counter": "_total", "info": "_info"}
+        frontend = gateway.frontend
+        frontend.publish_handler.file_service = FileService(ChunkStore(1), frontend.events, frontend.host)
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
         assert page["edgebroker_bridge_up"].value(bridge="up") == 0

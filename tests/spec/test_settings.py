@@ -72,7 +72,7 @@ REFUSALS = {
     "[listener]\nprot = 1": "f.toml:2: listener.prot: unknown key; did you mean port?",
     "[listener]\nqqq = 1": "f.toml:2: listener.qqq: unknown key; [listener] has " + ", ".join(KEYS["listener"]),
     "[listener]\nsample_qos0 = 1": "f.toml:2: listener.sample_qos0: unknown key; it belongs in [log]",
-    "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data]",
+    "[node]\ndir = 1": "f.toml:2: node.dir: unknown key; it belongs in [log] or [data] or [files]",
     "port = 1": "f.toml:1: port: stands outside any section; put it under [listener] or [overlay] or [http]",
     "[limit]": "f.toml:1: limit: unknown section; did you mean [limits]?",
     "[zzz]": f"f.toml:1: zzz: unknown section; there are {', '.join(SECTIONS)}",

@@ -1,4 +1,4 @@
-"""The programs that docs/recipes.md shows."""
+"""The programs that docs/recipes.md and other pages show."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-_TEXT = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+_DOCS = Path(__file__).parents[2] / "docs"
 
 
-def recipe_lines(file: str) -> list[str]:
-    """The lines of the program *file*."""
-    found = re.search(rf"<!-- file: {file} -->\n```python\n(.*?)^```$", _TEXT, re.M | re.S)
+def recipe_lines(file: str, page: str = "recipes.md") -> list[str]:
+    """The lines of the program *file* of *page*."""
+    text = (_DOCS / page).read_text(encoding="utf-8")
+    found = re.search(rf"<!-- file: {file} -->\n```python\n(.*?)^```$", text, re.M | re.S)
     assert found is not None, file
     return found[1].splitlines()
 
 
-def recipe(file: str) -> dict[str, Any]:
-    """What the program *file* defines, by name."""
+def recipe(file: str, page: str = "recipes.md") -> dict[str, Any]:
+    """What the program *file* of *page* defines, by name."""
     names: dict[str, Any] = {}
-    exec("\n".join(recipe_lines(file)), names)
+    exec("\n".join(recipe_lines(file, page)), names)
     return names

@@ -54,6 +54,9 @@ class FrontendHost:
     def disk_work_due(self) -> None:
         """Carry out what `SessionJournal.take_work` returns, at once or soon."""
 
+    def file_work_due(self) -> None:
+        """Carry out what the store of chunks wants done on the disk (`ChunkStore.take_work`), at once or soon."""
+
     def unix_us(self) -> int:
         """The wall clock, in microseconds since 1970; 0 where there is none."""
         return 0

@@ -139,6 +139,7 @@ async def metrics_page(view: GatewayView) -> bytes:
     _clients(page, view, census)
     _matching(page, view)
     _delivery_log(page, view)
+    _files(page, view)
     _journal(page, view)
     _links(page, view)
     _bridges(page, view)
@@ -314,6 +315,25 @@ def _delivery_log(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_log_blocks_lost", "Blocks of it that could not be written.", log_dir.blocks_lost)
     page.counter("edgebroker_log_segments_finished", "Files of it that are finished.", log_dir.segments_finished)
     page.counter("edgebroker_log_segments_deleted", "Finished files deleted for room.", log_dir.segments_deleted)
+
+
+def _files(page: Exposition, view: GatewayView) -> None:
+    service = view.frontend.publish_handler.file_service
+    if service is None:
+        return
+    store = service.store
+    page.gauge("edgebroker_file_chunks", "Chunks of files on the disk.", len(store))
+    page.gauge("edgebroker_file_chunks_held_bytes", "Their bytes.", store.held_bytes, "bytes")
+    page.gauge("edgebroker_file_chunks_max_bytes", "As many as there may be.", store.bytes_max, "bytes")
+    page.counter("edgebroker_file_chunks_evicted", "Chunks that went for others.", store.evicted)
+    page.counter("edgebroker_file_chunks_damaged", "Chunks whose file was damaged or gone.", store.damaged)
+    page.counter("edgebroker_file_requests", "Requests of clients for files.", service.requests)
+    page.family("edgebroker_file_requests_refused", "counter", "Of these, those that were refused, by cause.")
+    for status, count in sorted(service.refusals.items()):
+        page.sample("_total", count, cause=status.name.lower())
+    page.counter("edgebroker_file_sent_bytes", "Bytes of chunks sent to clients.", service.sent_bytes, "bytes")
+    meaning = "Bytes of chunks stored for clients."
+    page.counter("edgebroker_file_received_bytes", meaning, service.received_bytes, "bytes")
 
 
 def _journal(page: Exposition, view: GatewayView) -> None:

@@ -285,6 +285,14 @@ class DataSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSettings:
+    """The store of chunks of files; with `bytes_max` 0 there is none, and requests for files are refused."""
+
+    bytes_max: int = key(0, Integer(0, 1_048_576 * MIB))
+    dir: Path | None = key(None, FOLDER)
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """The limits of `edgebroker.limits` that an operator may change, under the same names."""
 

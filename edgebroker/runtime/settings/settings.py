@@ -16,6 +16,7 @@ from edgebroker.runtime.settings.schema import Section, plain, read_value
 from edgebroker.runtime.settings.sections import (
     AccessSettings,
     DataSettings,
+    FileSettings,
     HttpSettings,
     LimitSettings,
     ListenerSettings,
@@ -43,6 +44,7 @@ class Settings:
     )
     log: LogSettings = field(default_factory=LogSettings)
     data: DataSettings = field(default_factory=DataSettings)
+    files: FileSettings = field(default_factory=FileSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     mqtt: MqttSettings = field(default_factory=MqttSettings)
     redirect: RedirectSettings = field(default_factory=RedirectSettings)

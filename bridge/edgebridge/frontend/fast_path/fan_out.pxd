@@ -3,7 +3,7 @@ from edgebroker.node.routes cimport Route, Routes
 
 
 cdef class FanOut:
-    cdef public bint is_federated, is_uniform, needs_slow_path
+    cdef public bint is_federated, is_reserved, is_uniform, needs_slow_path
     cdef public list readers, labels
     cdef public Py_ssize_t readers_v311
     cdef public Route route

@@ -6,7 +6,9 @@ from edgebridge.frontend.connection import Connection
 from edgebridge.wire.errors import MalformedPacket, TopicNameInvalid
 from edgebroker.errors import TopicInvalid
 from edgebroker.node.routes import Route, Routes
-from edgebroker.topics import check_levels, is_reserved, parse_topic_name
+from edgebroker.topics import FILE_TREE, check_levels, is_reserved, parse_topic_name
+
+_FILE_REQUEST = FILE_TREE.encode()
 
 
 class FanOut:
@@ -15,18 +17,30 @@ class FanOut:
     `readers` and `texts` go together; the first `readers_v311` of them speak 3.1.1, the rest version 5.
     """
 
-    __slots__ = ("is_federated", "is_uniform", "labels", "needs_slow_path", "readers", "readers_v311", "route", "topic")
+    __slots__ = (
+        "is_federated",
+        "is_reserved",
+        "is_uniform",
+        "labels",
+        "needs_slow_path",
+        "readers",
+        "readers_v311",
+        "route",
+        "topic",
+    )
 
     def __init__(self, topic: str, route: Route, is_joined: bool) -> None:
         self.topic = topic
         self.route = route
-        self.is_federated = is_joined and not is_reserved(topic) and not route.may_have_remote_members
+        self.is_reserved = is_reserved(topic)
+        """The topic is in a tree of the broker itself: its publications take the long way, which knows requests."""
+        self.is_federated = is_joined and not self.is_reserved and not route.may_have_remote_members
         """Its publications may be for readers at other gateways, but not for members of groups there."""
-        self.needs_slow_path = is_joined or is_reserved(topic)
+        self.needs_slow_path = is_joined or self.is_reserved
         """For others than readers here, or for nobody."""
         self.readers: list[Connection] = []
         self.labels: list[str] = []
-        self.is_uniform = route.extractor is None and not is_reserved(topic) and not route.groups
+        self.is_uniform = route.extractor is None and not self.is_reserved and not route.groups
         by_dialect: dict[bool, list[tuple[Connection, str]]] = {False: [], True: []}
         for copy in route.copies:
             connection: Connection | None = copy.receiver.connection
@@ -65,6 +79,8 @@ class FanOutCache:
     def fan_out(self, octets: bytes) -> FanOut:
         """The plan of the topic written as *octets*. Raises MalformedPacket, TopicNameInvalid."""
         self.refresh()
+        if octets.startswith(_FILE_REQUEST):  # each has a topic of its own: together they would push out all others
+            octets = _FILE_REQUEST[:-1]
         plan = self.cached.get(octets)
         if plan is None:
             topic = _decode_topic(octets, self.routes.topic_levels_max)

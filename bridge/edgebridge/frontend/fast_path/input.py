@@ -289,7 +289,7 @@ class InputFastPath:
         if plan.is_uniform and plan.is_federated and federation_path is not None and payload < stop:
             way = federation_path.route_of(session.client_id, plan.topic, (end - at) // size)
         if not plan.is_uniform or (way is None and plan.is_federated):
-            return self._publish_one(connection, plan, octet[payload:stop], now, stop)
+            return 0 if plan.is_reserved else self._publish_one(connection, plan, octet[payload:stop], now, stop)
         count = 1
         last = end - size
         if stop <= last:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.delivery import Delivery
@@ -54,7 +54,10 @@ from edgebroker.names import ClientId
 from edgebroker.node.node import Node
 from edgebroker.node.routes import Route
 from edgebroker.publication import Publication
-from edgebroker.topics import check_levels, parse_topic_name
+from edgebroker.topics import FILE_TREE, check_levels, parse_topic_name
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.file_service import FileService
 
 FORWARDED: Final = (
     Property.PAYLOAD_FORMAT_INDICATOR,
@@ -100,6 +103,8 @@ class PublishHandler:
         self.events = events
         self.refusals: Counter[Refusal] = Counter()
         """Messages not accepted, by cause."""
+        self.file_service: FileService | None = None
+        """Answers requests under `$file/`; None: they are refused like messages to any other tree of the broker."""
 
     @property
     def refused(self) -> int:
@@ -122,6 +127,9 @@ class PublishHandler:
             raise MalformedPacket(DISALLOWED_TEXT, v5="section 1.5.4")
         if publish.retain and connection.is_v5 and not self._retained.messages_max:
             raise RetainNotSupported("no messages are retained here", v5="MQTT-3.2.2-14")
+        if self.file_service is not None and topic.startswith(FILE_TREE):
+            self.file_service.on_publish(connection, topic, publish)
+            return
         if publish.qos == 2:
             if publish.packet_id in session.received:  # again, after a reconnect: once is enough [MQTT-4.3.3-10]
                 if session.waits_for_sync:  # its record may not be on disk yet
