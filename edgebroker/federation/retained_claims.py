@@ -31,6 +31,8 @@ WILLS_TOPIC: Final = "$SYS/federation/wills"
 """The topic of what gateways tell each other of wills (`pending_wills`)."""
 SESSIONS_TOPIC: Final = "$SYS/federation/sessions"
 """The topic of what they tell each other of their sessions (`session_directory`)."""
+FILES_TOPIC: Final = "$SYS/federation/files"
+"""The topic of what they send each other of files (`chunk_exchange`)."""
 SITE_FILTER: Final = TopicFilter.parse("$SYS/federation/+")
 SUBSCRIPTION: Final = 0
 """The number of the gateway's own subscription to events of its site; those of clients begin with 1."""

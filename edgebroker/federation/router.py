@@ -68,6 +68,7 @@ from edgebroker.federation.relocation import RelocationStatistics
 from edgebroker.federation.retained_cache import RetainedCache
 from edgebroker.federation.retained_claims import (
     ADDRESS_SUBSCRIPTION,
+    FILES_TOPIC,
     SITE_FILTER,
     SUBSCRIPTION,
     GatewayPublisher,
@@ -547,6 +548,8 @@ class FederationRouter:
         origin = link_state.name_of(relay.origin)
         if relay.destination != self.gateway.number or origin is None:
             service = TrafficClass.LIVE if isinstance(message, Forward | RetainedReply) else TrafficClass.CONTROL
+            if isinstance(message, Forward) and message.topic == FILES_TOPIC:
+                service = TrafficClass.BULK
             return [*self.gossip.relay.forward(relay, service)]
         if isinstance(message, Forward):
             if not relay.is_alone:

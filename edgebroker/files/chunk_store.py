@@ -111,17 +111,17 @@ class ChunkStore(Generic[Reader]):
         self._reading[sha256].append(reader)
         return None
 
-    def add(self, sha256: bytes, data: bytes, writer: Reader) -> bool:
+    def add(self, sha256: bytes, data: bytes, writer: Reader, is_bounded: bool = True) -> bool:
         """Write a chunk. False if the disk has it already; otherwise `written` returns *writer*.
 
-        Raises StoreBusy, StoreFull.
+        *is_bounded*: chunks that wait to be written may be too many. Raises StoreBusy, StoreFull.
         """
         if self.holds(sha256):
             return False
         if sha256 in self._writing:
             self._writing[sha256][1].append(writer)
             return True
-        if self._unwritten_bytes and self._unwritten_bytes + len(data) > CHUNK_WRITE_BYTES_MAX:
+        if is_bounded and self._unwritten_bytes and self._unwritten_bytes + len(data) > CHUNK_WRITE_BYTES_MAX:
             raise StoreBusy("too many chunks wait to be written")
         if not self._make_room(len(data)):
             raise StoreFull("the store has no room for the chunk")

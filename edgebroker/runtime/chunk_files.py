@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from edgebridge.frontend.file_service import DiskOutcome, FileRequest, FileService
+from edgebridge.frontend.file_service import ChunkReader, DiskOutcome, FileService
 from edgebridge.frontend.frontend import Frontend
 from edgebroker.digests import sha256
 from edgebroker.errors import StoreUnusable
 from edgebroker.files.chunk_store import ChunkStore, ChunkWork, ReadChunk, RemoveChunk, WriteChunk
 from edgebroker.limits import CHUNK_BYTES_MAX
-from edgebroker.runtime.loop.reactor import Reactor
+from edgebroker.runtime.loop.reactor import Reactor, clock
 from edgebroker.runtime.operator_log import Level, OperatorLog
 from edgebroker.runtime.settings import Settings
 
@@ -151,6 +151,13 @@ class ChunkWorker:
 
         self._thread.submit(self._files.execute, works).add_done_callback(notify)
 
+    def join_federation(self, frontend: Frontend) -> None:
+        """Exchange chunks with other gateways, if there are any; the federation of *frontend* has started."""
+        if frontend.federation is not None:
+            from edgebridge.frontend.federation.join import attach_files
+
+            attach_files(frontend, int.from_bytes(os.urandom(4)), clock())
+
     def close(self) -> None:
         """Finish the work under way, and begin no other."""
         self._is_closed = True
@@ -164,7 +171,7 @@ class ChunkWorker:
         for outcome in outcomes:
             if outcome.failure and not outcome.is_mismatch:
                 self._log(outcome)
-        self.service.work_done(outcomes)
+        self.service.work_done(outcomes, clock())
         self._reactor.schedule_flush()
         self.begin()
 
@@ -186,7 +193,7 @@ def serve_files(
     if path is None:
         raise StoreUnusable("files.bytes_max wants chunks to be kept, and nothing is kept on a disk: set files.dir")
     files = ChunkFiles(path)
-    store: ChunkStore[FileRequest] = ChunkStore(settings.files.bytes_max)
+    store: ChunkStore[ChunkReader] = ChunkStore(settings.files.bytes_max)
     store.restore(files.found)
     files.found.clear()
     service = frontend.publish_handler.file_service = FileService(store, frontend.events, frontend.host)

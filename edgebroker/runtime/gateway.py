@@ -205,6 +205,8 @@ class Gateway:
             await self.peer_manager.open()
         if self._placements is not None:
             self._placements.start()
+        if self.chunk_worker is not None:
+            self.chunk_worker.join_federation(self.frontend)
         preparers: dict[str, Preparer] = {
             "access": self._prepare_access,
             "quota": self._prepare_quota,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgebridge.frontend.connection import Connection
-from edgebridge.frontend.file_service import AnswerStatus, FileRequest, FileService
+from edgebridge.frontend.file_service import AnswerStatus, ChunkReader, FileRequest, FileService
 from edgebridge.frontend.frontend import Frontend
 from edgebridge.frontend.options import NO_HOST, FrontendOptions
 from edgebridge.session.access import AccessPolicy
@@ -53,7 +53,7 @@ class Desk:
             **({"access": access} if access else {}),
         )
         self.files = ChunkFiles(folder)
-        self.store: ChunkStore[FileRequest] = ChunkStore(bytes_max)
+        self.store: ChunkStore[ChunkReader] = ChunkStore(bytes_max)
         self.store.restore(self.files.found)
         self.service = FileService(self.store, self.frontend.events, NO_HOST)
         self.frontend.publish_handler.file_service = self.service
@@ -76,7 +76,7 @@ class Desk:
 
     def disk(self) -> list[Packet]:
         """The disk does what it has to do; the packets that the client gets of it."""
-        self.service.work_done(self.files.execute(self.store.take_work()))
+        self.service.work_done(self.files.execute(self.store.take_work()), 0)
         return self.out()
 
     def ask(self, request: str, payload: bytes = b"", **how: Any) -> list[Publish]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgebridge.frontend.federation.join import attach_files
 from edgebridge.frontend.file_service import FileService
 from edgebridge.wire.decode import decode_packet
 from edgebridge.wire.dialect import V5
@@ -271,6 +272,7 @@ def test_the_documentation_lists_every_metric(root: Path, tmp_path: Path, monkey
         suffixes = {"counter": "_total", "info": "_info"}
         frontend = gateway.frontend
         frontend.publish_handler.file_service = FileService(ChunkStore(1), frontend.events, frontend.host)
+        attach_files(frontend, 1, clock())
         page = await page_of(gateway)
         assert listed == {name + suffixes.get(family.kind, "") for name, family in page.items()}
         assert page["edgebroker_bridge_up"].value(bridge="up") == 0

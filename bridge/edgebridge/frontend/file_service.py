@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from edgebridge.frontend.connection import Connection
 from edgebridge.frontend.event_buffer import NOT_PUBLISHED, EventBuffer
@@ -24,7 +24,9 @@ from edgebridge.wire.packets import PubAck, Publish, PubRec
 from edgebridge.wire.properties import Properties, Property
 from edgebridge.wire.reasons import ReasonCode
 from edgebroker.errors import EdgebrokerError
+from edgebroker.federation.chunk_exchange import ExchangeBusy
 from edgebroker.files.chunk_store import (
+    NOTHING_READ,
     ChunkNotStored,
     ChunkStore,
     ChunkWork,
@@ -33,6 +35,7 @@ from edgebroker.files.chunk_store import (
     StoreFull,
     WriteChunk,
 )
+from edgebroker.instants import Instant
 from edgebroker.limits import CHUNK_BYTES_MAX, CHUNK_REQUESTS_MAX
 from edgebroker.topics import FILE_TREE
 
@@ -92,10 +95,45 @@ class DiskOutcome(NamedTuple):
     is_mismatch: bool = False
 
 
-class FileService:
-    """Answers the requests of clients from a `ChunkStore`."""
+class PeerRead(NamedTuple):
+    """Another gateway waits for a chunk that is read from the disk."""
 
-    def __init__(self, store: ChunkStore[FileRequest], events: EventBuffer, host: FrontendHost) -> None:
+    peer: int
+
+
+class PeerWrite(NamedTuple):
+    """A chunk came from another gateway."""
+
+
+ChunkReader: TypeAlias = FileRequest | PeerRead | PeerWrite
+
+
+class ChunkNetwork(Protocol):
+    """Other gateways that may have chunks (`federation.files`)."""
+
+    def want(self, sha256: bytes, now: Instant) -> None:
+        """Get the chunk; `take_chunk` or `chunk_not_found` follows. Raises ExchangeBusy."""
+
+    def stored(self, sha256: bytes, now: Instant) -> None:
+        """The chunk is on the disk, whoever sent it."""
+
+    def damaged(self, sha256: bytes, now: Instant) -> None:
+        """What another gateway sent has another hash, or the disk failed."""
+
+    def has_no_room(self, sha256: bytes, now: Instant) -> None:
+        """What another gateway sent has no room here."""
+
+    def chunk_read(self, peer: int, sha256: bytes, data: bytes, now: Instant) -> None:
+        """The chunk for *peer* was read; without *data* it could not be."""
+
+    def fire(self, now: Instant) -> None:
+        """The deadline of the network is due."""
+
+
+class FileService:
+    """Answers the requests of clients from a `ChunkStore`, and from other gateways where there are any."""
+
+    def __init__(self, store: ChunkStore[ChunkReader], events: EventBuffer, host: FrontendHost) -> None:
         self.store = store
         self.requests = 0
         """Requests of clients."""
@@ -107,11 +145,15 @@ class FileService:
         """Requests that were refused, by what the client heard."""
         self.failure = ""
         """Why the last chunk could not be written; empty if it was."""
+        self.network: ChunkNetwork | None = None
+        """Other gateways; None: this one stands alone."""
         self._waiting: Counter[Connection] = Counter()
+        # Chunk -> requests that wait until another gateway sends it; one that is repeated waits once.
+        self._remote: dict[bytes, dict[tuple[int, str], FileRequest]] = {}
         self._events = events
         self._host = host
 
-    def on_publish(self, connection: Connection, topic: str, publish: Publish) -> None:
+    def on_publish(self, connection: Connection, topic: str, publish: Publish, now: Instant) -> None:
         """A PUBLISH under `$file/`, its topic alias resolved: acknowledge it, and answer it now or later."""
         self.requests += 1
         properties: Properties = {name: publish.properties[name] for name in _KEPT if name in publish.properties}
@@ -120,7 +162,7 @@ class FileService:
         request = FileRequest(connection, answer_topic, properties)
         refusal = None
         try:
-            self._carry_out(request, topic, publish)
+            self._carry_out(request, topic, publish, now)
         except FileRefusal as error:
             refusal = error
             self._refuse(request, error)
@@ -133,29 +175,96 @@ class FileService:
             send_ack(connection, PubRec(publish.packet_id, reason), "" if refusal is None else str(refusal))
         self._host.file_work_due()
 
-    def work_done(self, outcomes: Iterable[DiskOutcome]) -> None:
+    def work_done(self, outcomes: Iterable[DiskOutcome], now: Instant) -> None:
         """The disk has done what `store.take_work` returned: who waited for it is answered."""
         for outcome in outcomes:
             match outcome.work:
                 case ReadChunk(sha256):
-                    for request in self.store.read(sha256, outcome.data):
-                        self._waiting[request.connection] -= 1
-                        self._finish_read(request, outcome)
+                    for reader in self.store.read(sha256, outcome.data):
+                        if isinstance(reader, FileRequest):
+                            self._waiting[reader.connection] -= 1
+                            self._finish_read(reader, outcome.data)
+                        elif isinstance(reader, PeerRead) and self.network is not None:
+                            self.network.chunk_read(reader.peer, sha256, outcome.data, now)
                 case WriteChunk(sha256, data):
-                    self.failure = "" if outcome.is_mismatch else outcome.failure
-                    is_stored = not outcome.failure
-                    for request in self.store.written(sha256, is_stored):
-                        self._waiting[request.connection] -= 1
-                        if is_stored:
-                            self.received_bytes += len(data)
-                            self._send(request, b"")
-                        else:
-                            self._refuse(request, FileRefusal(AnswerStatus.DAMAGED, outcome.failure))
+                    self._finish_write(outcome, sha256, data, now)
         self._waiting = +self._waiting
+
+    def fire(self, now: Instant) -> None:
+        """The deadline of the network is due."""
+        if self.network is not None:
+            self.network.fire(now)
+
+    # -- other gateways -------------------------------------------------------------------------------------------
+
+    def read_for_peer(self, peer: int, sha256: bytes, now: Instant) -> None:
+        """Another gateway wants the chunk: `chunk_read` of the network follows, at once if it is in memory."""
+        assert self.network is not None
+        try:
+            data = self.store.want(sha256, PeerRead(peer))
+        except ChunkNotStored:
+            data = NOTHING_READ
+        if data is not None:
+            self.network.chunk_read(peer, sha256, data, now)
+        self._host.file_work_due()
+
+    def take_chunk(self, sha256: bytes, data: bytes, now: Instant) -> None:
+        """Another gateway sent the chunk: it is stored, and goes to who waits for it. One that nobody waits for any
+        more is stored too: it has crossed the uplink.
+        """
+        assert self.network is not None
+        try:
+            if not self.store.add(sha256, data, PeerWrite(), is_bounded=False):
+                self.network.stored(sha256, now)
+        except StoreFull:
+            self.network.has_no_room(sha256, now)
+        self._host.file_work_due()
+
+    def chunk_not_found(self, sha256: bytes) -> None:
+        """No other gateway has the chunk, or there is no room for it here."""
+        for request in self._remote.pop(sha256, {}).values():
+            self._waiting[request.connection] -= 1
+            self._refuse(request, FileRefusal(AnswerStatus.NOT_STORED, "no gateway has the chunk, or room for it"))
+        self._waiting = +self._waiting
+
+    def _await_chunk(self, request: FileRequest, sha256: bytes, waiting: int, now: Instant) -> None:
+        """Let *request* wait until another gateway sends the chunk. Raises FileRefusal."""
+        assert self.network is not None
+        key = request.connection.number, request.topic
+        requests = self._remote.setdefault(sha256, {})
+        if key not in requests:
+            self._waiting[request.connection] = waiting + 1
+        requests[key] = request
+        try:
+            self.network.want(sha256, now)  # which may give up at once
+        except ExchangeBusy as error:
+            del self._remote[sha256]  # nobody waited for it before, or it would be wanted
+            self._waiting[request.connection] -= 1
+            raise FileRefusal(AnswerStatus.BUSY, str(error)) from None
+
+    def _finish_write(self, outcome: DiskOutcome, sha256: bytes, data: bytes, now: Instant) -> None:
+        self.failure = "" if outcome.is_mismatch else outcome.failure
+        is_stored = not outcome.failure
+        for writer in self.store.written(sha256, is_stored):
+            if isinstance(writer, FileRequest):
+                self._waiting[writer.connection] -= 1
+                if is_stored:
+                    self.received_bytes += len(data)
+                    self._send(writer, b"")
+                else:
+                    self._refuse(writer, FileRefusal(AnswerStatus.DAMAGED, outcome.failure))
+            elif isinstance(writer, PeerWrite) and self.network is not None and not is_stored:
+                self.network.damaged(sha256, now)
+        if is_stored:
+            for request in self._remote.pop(sha256, {}).values():
+                self._waiting[request.connection] -= 1
+                self._finish_read(request, data)
+            if self.network is not None:
+                self.network.stored(sha256, now)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, request: FileRequest, topic: str, publish: Publish) -> None:
+    def _carry_out(self, request: FileRequest, topic: str, publish: Publish, now: Instant) -> None:
         """Raises FileRefusal."""
         session = request.connection.session
         assert session is not None
@@ -165,7 +274,7 @@ class FileService:
             raise FileRefusal(AnswerStatus.INVALID, "a request is a message of QoS 0 or 1 that is not retained")
         match topic.split("/")[1:]:
             case [name, offset, length] if (sha256 := _hash(name)) is not None:
-                self._read(request, sha256, _number(offset), _number(length))
+                self._read(request, sha256, _number(offset), _number(length), now)
             case ["put", name] if (sha256 := _hash(name)) is not None:
                 self._write(request, sha256, publish.payload)
             case ["have"]:
@@ -177,7 +286,7 @@ class FileService:
             case _:
                 raise FileRefusal(AnswerStatus.INVALID, "no request: $file/HASH/OFFSET/LENGTH, put/HASH, have or store")
 
-    def _read(self, request: FileRequest, sha256: bytes, offset: int, length: int) -> None:
+    def _read(self, request: FileRequest, sha256: bytes, offset: int, length: int, now: Instant) -> None:
         if offset < 0 or length < 1:
             raise FileRefusal(AnswerStatus.INVALID, "offset and length are whole numbers, and the length is not 0")
         waiting = self._may_wait(request)
@@ -185,7 +294,10 @@ class FileService:
         try:
             data = self.store.want(sha256, request)
         except ChunkNotStored as error:
-            raise FileRefusal(AnswerStatus.NOT_STORED, str(error)) from None
+            if self.network is None:
+                raise FileRefusal(AnswerStatus.NOT_STORED, str(error)) from None
+            self._await_chunk(request, sha256, waiting, now)
+            return
         if data is not None:
             self._send_part(request, data)
         else:
@@ -225,11 +337,11 @@ class FileService:
 
     # -- answers --------------------------------------------------------------------------------------------------
 
-    def _finish_read(self, request: FileRequest, outcome: DiskOutcome) -> None:
+    def _finish_read(self, request: FileRequest, data: bytes) -> None:
         try:
-            if not outcome.data:
+            if not data:
                 raise FileRefusal(AnswerStatus.NOT_STORED, "the chunk was damaged on the disk, and is gone")
-            self._send_part(request, outcome.data)
+            self._send_part(request, data)
         except FileRefusal as refusal:
             self._refuse(request, refusal)
 

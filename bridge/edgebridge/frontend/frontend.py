@@ -349,6 +349,8 @@ class Frontend:
                     self.federation.fire(now)
                 case ("roaming",) if self.federation is not None and self.federation.roaming is not None:
                     self.federation.roaming.fire(now)
+                case ("files",) if self.publish_handler.file_service is not None:
+                    self.publish_handler.file_service.fire(now)
                 case ("restate",):
                     self.recovery.continue_snapshot(now)
                 case ("tidy",):

@@ -334,6 +334,14 @@ def _files(page: Exposition, view: GatewayView) -> None:
     page.counter("edgebroker_file_sent_bytes", "Bytes of chunks sent to clients.", service.sent_bytes, "bytes")
     meaning = "Bytes of chunks stored for clients."
     page.counter("edgebroker_file_received_bytes", meaning, service.received_bytes, "bytes")
+    files = None if view.peer_manager is None else view.peer_manager.overlay.gateway_events.files
+    if files is not None:
+        exchange = files.exchange
+        page.gauge("edgebroker_file_chunks_wanted", "Chunks wanted from other gateways.", len(exchange.wanted))
+        page.counter("edgebroker_file_chunks_fetched", "Chunks that came from other gateways.", exchange.fetched)
+        page.counter("edgebroker_file_chunks_handed_on", "Chunks sent to other gateways.", exchange.sent)
+        meaning = "Messages of gateways about chunks that could not be read."
+        page.counter("edgebroker_file_messages_unreadable", meaning, exchange.unreadable)
 
 
 def _journal(page: Exposition, view: GatewayView) -> None:

@@ -5,6 +5,8 @@ No client can publish to these topics, and none gets an event of them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgebridge.frontend.federation.retained import FederatedRetained
 from edgebridge.frontend.federation.roaming.roaming import RoamingSessions
 from edgebridge.frontend.federation.shared_groups import FederatedGroups
@@ -13,13 +15,16 @@ from edgebridge.frontend.journal.session_journal import SessionJournal
 from edgebroker.federation.bridge_pairs import PAIRS_TOPIC
 from edgebroker.federation.effects import Effect
 from edgebroker.federation.group_members import GROUPS_TOPIC
-from edgebroker.federation.retained_claims import CLAIMS_TOPIC, SESSIONS_TOPIC, WILLS_TOPIC, address_of
+from edgebroker.federation.retained_claims import CLAIMS_TOPIC, FILES_TOPIC, SESSIONS_TOPIC, WILLS_TOPIC, address_of
 from edgebroker.federation.router import FederationRouter
 from edgebroker.federation.session_directory import SessionDirectory
 from edgebroker.header import host_of
 from edgebroker.instants import Instant
 from edgebroker.overlay.messages import Forward
 from edgebroker.overlay.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.federation.files import FederatedFiles  # loaded only where there are files
 
 
 def create_directory(
@@ -55,6 +60,8 @@ class GatewayEvents:
         self._address = address_of(peers.gateway.number)
         self.roaming: RoamingSessions | None = None
         """The sessions that move between gateways; None: none do."""
+        self.files: FederatedFiles | None = None
+        """Gets chunks of files from other gateways; None: this one takes no files."""
 
     def receive(self, forward: Forward, now: Instant) -> list[Effect]:
         """Handle an event of a reserved topic."""
@@ -69,6 +76,9 @@ class GatewayEvents:
             return self._peers.receive_pair_event(forward, now)
         elif topic == SESSIONS_TOPIC:
             return self._directory.receive(host_of(forward.header.publisher), payload, now)
+        elif topic == FILES_TOPIC:
+            if self.files is not None:
+                self.files.receive(forward, now)
         elif topic == self._address and self.roaming is not None:
             self.roaming.receive(forward, now)
         return []

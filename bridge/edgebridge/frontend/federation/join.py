@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from edgebridge.frontend.federation.fast_path import FederationFastPath
 from edgebridge.frontend.federation.federation import FederationMember
@@ -23,6 +23,9 @@ from edgebroker.overlay.link.link import Link
 from edgebroker.overlay.messages import Forward, Relay
 from edgebroker.overlay.topology.topology import Topology, TopologyGateway
 from edgebroker.overlay.traffic_class import TrafficClass
+
+if TYPE_CHECKING:
+    from edgebridge.frontend.federation.files import FederatedFiles
 
 TOPOLOGY_CHANGE: Final = "the gateway goes over to another topology"
 """Why a gateway leaves its peers before `rejoin`."""
@@ -124,6 +127,9 @@ def rejoin(
     overlay.wills.take_over(before.wills, now)
     overlay.directory.resume(before.directory)
     overlay.groups.take_over(before.groups)
+    if (files := before.gateway_events.files) is not None:
+        overlay.gateway_events.files = files
+        files.move(overlay, now)
     for number, topic_filter, predicates in before.peers.interests.own():
         overlay.subscribed(number, topic_filter, predicates, now)
     overlay.perform(overlay.peers.resume_pairs(before.peers, now), now)
@@ -132,6 +138,22 @@ def rejoin(
         if link.peer not in overlay.peers.gateway.peers():
             _take_over_outbox(overlay, link, before.peers.gateway, frontend.journal, now)
     return overlay
+
+
+def attach_files(frontend: Frontend, run: int, now: Instant) -> FederatedFiles:
+    """Let the file service of *frontend* get chunks from other gateways of its federation, and send them.
+
+    run: a random number that names this run. The federation has started: the other gateways of the site are told.
+    """
+    from edgebridge.frontend.federation.files import FederatedFiles  # loaded only where there are files
+
+    service, member = frontend.publish_handler.file_service, frontend.federation
+    assert service is not None
+    assert member is not None
+    files = FederatedFiles(member, service, frontend.node.timers, run)
+    service.network = member.gateway_events.files = files
+    files.start(now)
+    return files
 
 
 def _take_over_outbox(

@@ -128,7 +128,7 @@ class PublishHandler:
         if publish.retain and connection.is_v5 and not self._retained.messages_max:
             raise RetainNotSupported("no messages are retained here", v5="MQTT-3.2.2-14")
         if self.file_service is not None and topic.startswith(FILE_TREE):
-            self.file_service.on_publish(connection, topic, publish)
+            self.file_service.on_publish(connection, topic, publish, now)
             return
         if publish.qos == 2:
             if publish.packet_id in session.received:  # again, after a reconnect: once is enough [MQTT-4.3.3-10]
