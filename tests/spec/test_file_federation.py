@@ -200,6 +200,18 @@ def test_each_chunk_enters_a_site_once_however_many_want_it(sites: FileSites) ->
     }
 
 
+def test_devices_that_connect_again_and_again_leave_nothing_behind(sites: FileSites) -> None:
+    for one, other in (("a.0", "a.1"), ("b.0", "b.1")):
+        sites.gateways.road(one, other).cut()
+    device = sites.device("b.1")
+    for _ in range(8):
+        sites.run(5)
+        assert sites.chunks["b.1"].service.awaited <= 2 * len(CHUNKS)
+        device.client.cut()
+    sites.run(2 * LOOK_FOR / SECOND)
+    assert sites.chunks["b.1"].service.awaited <= 2 * len(CHUNKS)
+
+
 def test_gateways_of_a_site_know_each_other_after_a_restart(sites: FileSites) -> None:
     sites.gateways["b.1"].crash()
     sites.chunks["b.1"].start()
@@ -217,11 +229,11 @@ def test_an_uplink_that_is_down_delays_chunks_and_doubles_none(sites: FileSites)
     assert sum(chunks.federated.exchange.sent for chunks in sites.chunks.values()) == CHUNK_FETCHES_UNDER_WAY
     for road in roads:
         road.cut()
-    sites.run(200)
+    sites.run(70)
     assert not any(device.is_complete for device in devices)
     for road in roads:
         road.mend()
-    sites.run(300)
+    sites.run(90)
     assert all(device.is_complete for device in devices)
     assert sites.crossings == len(CHUNKS)
 

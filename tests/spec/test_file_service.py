@@ -219,6 +219,15 @@ def test_nobody_else_gets_requests_or_answers_and_the_accounts_do_not_know_them(
     assert desk.frontend.ledger.published == 0
 
 
+def test_requests_do_not_fill_the_caches_of_topics(desk: Desk) -> None:
+    desk.put(CHUNK)
+    for offset in range(50):
+        desk.ask(f"{NAME}/{offset}/1")
+    assert desk.service.requests == 51
+    assert len(desk.frontend.fan_out_cache.cached) == 1
+    assert len(desk.frontend.node.routes) == 1
+
+
 def test_a_client_with_too_many_requests_is_busy(tmp_path: Path) -> None:
     Desk(tmp_path).put(CHUNK)
     desk = Desk(tmp_path)

@@ -191,7 +191,9 @@ class FileService:
         self._waiting = +self._waiting
 
     def fire(self, now: Instant) -> None:
-        """The deadline of the network is due."""
+        """The deadline of the network is due. Requests of clients that have left wait no longer."""
+        for sha256 in list(self._remote):
+            self._forget_departed(sha256)
         if self.network is not None:
             self.network.fire(now)
 
@@ -231,6 +233,8 @@ class FileService:
         """Let *request* wait until another gateway sends the chunk. Raises FileRefusal."""
         assert self.network is not None
         key = request.connection.number, request.topic
+        if key not in self._remote.get(sha256, {}):  # a device that connects again and again asks each time
+            self._forget_departed(sha256)
         requests = self._remote.setdefault(sha256, {})
         if key not in requests:
             self._waiting[request.connection] = waiting + 1
@@ -241,6 +245,20 @@ class FileService:
             del self._remote[sha256]  # nobody waited for it before, or it would be wanted
             self._waiting[request.connection] -= 1
             raise FileRefusal(AnswerStatus.BUSY, str(error)) from None
+
+    def _forget_departed(self, sha256: bytes) -> None:
+        """Requests for the chunk whose connection has ended are not answered."""
+        requests = self._remote.get(sha256, {})
+        for key in [key for key, request in requests.items() if not request.connection.is_open]:
+            self._waiting[requests.pop(key).connection] -= 1
+        if not requests:
+            self._remote.pop(sha256, None)
+        self._waiting = +self._waiting
+
+    @property
+    def awaited(self) -> int:
+        """Requests that wait for chunks of other gateways."""
+        return sum(map(len, self._remote.values()))
 
     def _finish_write(self, outcome: DiskOutcome, sha256: bytes, data: bytes, now: Instant) -> None:
         self.failure = "" if outcome.is_mismatch else outcome.failure

@@ -11,6 +11,7 @@ from . import (
     configuration,
     control,
     deliverylog,
+    files,
     filters,
     linkrecords,
     links,
@@ -36,6 +37,7 @@ TARGETS: dict[str, Target] = {
         segments,
         records,
         deliverylog,
+        files,
         links,
         linkrecords,
     )
