@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from edgebridge.wire.dialect import V5
 from edgebroker.cli import main
+from edgebroker.cli.client_options import ClientOptions
 from edgebroker.cli.file import progress_text
 from edgebroker.cli.file.source import FileSource, SourceUnusable
+from edgebroker.cli.file.transfer import FilesNotTaken, Upload
+from edgebroker.cli.transport import BrokerTransport
 from edgebroker.ed25519 import public_key
 from edgebroker.files import manifest as manifests
 from edgebroker.files.chunking import chunks_of
 from edgebroker.files.manifest import FileManifest, read_table
 from edgebroker.limits import KIB, MIB
+from edgebroker.runtime.gateway import Gateway
+
+from ..support.gateway_in_process import with_gateway
 
 CONTENT = random.Random(4).randbytes(150 * KIB)
 SECRET = bytes(32)
@@ -94,6 +101,15 @@ def test_what_is_wrong_before_a_gateway_is_asked_is_exit_code_2(signed: Path, ar
 def test_no_gateway_is_exit_code_2_at_once(signed: Path, free_port: int) -> None:
     found = invoke("publish", signed / "fw.bin", "--version", 1, "-p", free_port)
     assert (found.exit_code, "Connection refused" in found.output) == (2, True)
+
+
+def test_a_gateway_without_files_says_so(signed: Path) -> None:
+    async def story(gateway: Gateway, port: int) -> None:
+        peer = ClientOptions(BrokerTransport(port=port), V5, "", None, None)
+        with pytest.raises(FilesNotTaken, match="takes no files"):
+            await Upload(FileSource(signed / "m"), lambda done, total: None).run(peer, 1, print)
+
+    with_gateway(story, durability="memory")
 
 
 def test_a_source_gives_each_chunk_and_notices_that_its_file_was_changed(tmp_path: Path) -> None:
