@@ -182,14 +182,7 @@ class Gateway:
         )  # who is cut off hears it now
         self.lag_monitor.start()
         if self._membership is not None:
-            from edgebroker.runtime.peers.peers import PeerManager
-
-            self.peer_manager = PeerManager(
-                self._membership, self._settings, reactor, self._operator_log, self._change_bridge_role
-            )
-            from edgebroker.runtime.placement_runner import PlacementRunner
-
-            self._placements = PlacementRunner(self.peer_manager, self.frontend, self._operator_log, self._folder)
+            self._join_peers(self._membership, reactor)
         if has_bridges(self._settings, self._folder):
             self.bridge_manager = self._new_bridge_manager(self._settings)
         # Before anybody publishes what they should carry.
@@ -227,6 +220,16 @@ class Gateway:
             self._log_dir.start()
             self._writing = asyncio.create_task(self._write_log())
         return self._listeners
+
+    def _join_peers(self, membership: FederationMembership, reactor: Reactor) -> None:
+        """Make what connects to peers and moves publishers to them: few of those that run alone load it."""
+        from edgebroker.runtime.peers.peers import PeerManager
+        from edgebroker.runtime.placement_runner import PlacementRunner
+
+        self.peer_manager = PeerManager(
+            membership, self._settings, reactor, self._operator_log, self._change_bridge_role
+        )
+        self._placements = PlacementRunner(self.peer_manager, self.frontend, self._operator_log, self._folder)
 
     @cached_property
     def view(self) -> GatewayView:
