@@ -82,6 +82,8 @@ class SessionArrivals:
         arrival.sequence = piece.sequence
         if not arrival.flags & TransferFlag.ADDITION:
             self._take_terms(state, kept, now)
+            if state.departure is not None:  # the gateway before has crashed: its pieces may overtake each other
+                self._departures.send_terms(state, kept, now)
         self._copies.take_copies(state, arrival, kept, events, now)
         if piece.flags & PieceFlag.READY:
             arrival.flags |= TransferFlag.READY

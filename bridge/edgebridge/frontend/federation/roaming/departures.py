@@ -256,6 +256,18 @@ class SessionDepartures:
             self._send_piece(state, departure, piece, flags | PieceFlag.READY if is_sent else flags, now)
             flags = PieceFlag(0)
 
+    def send_terms(self, state: RoamingSession, kept: StoredSession, now: Instant) -> None:
+        """Send on the subscriptions and packets *kept*, which came when the session had been sent on already."""
+        session, departure = state.session, state.departure
+        assert departure is not None
+        known = session.subscription_records
+        records = [known[each.text] for each in kept.subscriptions.values() if each.text in known]
+        records += [PACKET.pack(SessionRecordKind.RECEIVED, session.number, each) for each in kept.received]
+        if kept.roaming is not None and kept.roaming.last:
+            records.append(last_events_record(session.number, kept.roaming.last.items()))
+        if records:
+            self._send_piece(state, departure, [PieceItem(record) for record in records], PieceFlag(0), now)
+
     def _last_events(self, state: RoamingSession) -> dict[int, int]:
         last, peers = dict(state.last), self._table.member.peers
         seen = peers.forwarder.last_events().items()
