@@ -34,6 +34,7 @@ from edgebridge.session.journal.session_records import (
     uncleared_record,
 )
 from edgebridge.session.journal.state import JournalState, StoredSession
+from edgebridge.session.journal.transfer_records import client_of
 from edgebridge.session.retained import RetainedStore
 from edgebridge.session.session import Session
 from edgebridge.wire.properties import Property, number
@@ -158,7 +159,7 @@ class StateRecovery:
         session.number, session.user = kept.number, kept.user
         self._connect_handler.session_quota.restore(session)
         if self._journal.directory is not None:
-            self._journal.directory.restored(kept.client_id)
+            self._journal.directory.restored(client_of(kept.client_id))
         session.expiry_s, session.disconnected_at = kept.expiry_s, gone_at
         session.bridge_sync, session.uncleared = kept.bridge_sync, kept.uncleared
         session.waits_for_sync, session.sync_delay_us = kept.durability.waits_for_sync, kept.durability.sync_delay_us
