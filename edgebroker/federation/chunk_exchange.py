@@ -258,6 +258,8 @@ class ChunkExchange:
                 effects = self.want(sha256, now)
             except ExchangeBusy:
                 return [_message(sender, ExchangeKind.DENIAL, sha256)]
+            if sha256 not in self.wanted:  # it was given up a short time ago
+                return [_message(sender, ExchangeKind.DENIAL, sha256)]
             self.wanted[sha256].peers[sender] = run, number
             return effects
         return [self._answer(sender, run, number, sha256)]
@@ -362,6 +364,16 @@ class ChunkExchange:
         yield GiveUpChunk(sha256)
         for peer in sorted(fetch.peers):
             yield _message(peer, ExchangeKind.DENIAL, sha256)
+
+
+def answer_without_files(payload: bytes) -> bytes:
+    """What a gateway that takes no files answers to *payload*: it denies a FETCH, which otherwise is repeated for ever.
+
+    Empty: nothing is to be answered. Gateways of the site may ask it that have not heard of its new settings.
+    """
+    if payload[:1] != bytes((ExchangeKind.FETCH,)) or len(payload) != 1 + _FETCH.size + HASH_BYTES:
+        return b""
+    return bytes((ExchangeKind.DENIAL,)) + payload[-HASH_BYTES:]
 
 
 def _message(gateway: int, kind: ExchangeKind, sha256: bytes) -> ExchangeMessage:

@@ -30,6 +30,7 @@ from edgebroker.federation.chunk_exchange import (
     ReadForPeer,
     SitePaths,
     TakeChunk,
+    answer_without_files,
 )
 from edgebroker.files.chunk_store import ChunkStore, ReadChunk, RemoveChunk, WriteChunk
 from edgebroker.instants import MILLISECOND, SECOND
@@ -296,6 +297,13 @@ def test_another_topology_loses_nothing_that_is_wanted(sites: FileSites) -> None
     assert device.is_complete
 
 
+def test_a_gateway_that_takes_files_no_more_holds_nobody_up(sites: FileSites) -> None:
+    sites.gateways["a.1"].overlay.gateway_events.files = None  # as after a restart with files.bytes_max 0
+    device = sites.device("b.1")
+    sites.run(30)
+    assert device.is_complete
+
+
 # -- the exchange alone ----------------------------------------------------------------------------------------------
 
 OWN, MATE, FAR = 1, 2, 65
@@ -359,6 +367,23 @@ def test_whoever_is_no_owner_and_has_nothing_says_so() -> None:
     assert one.received(FAR, message(ExchangeKind.QUESTION), 0) == []
     assert one.received(FAR, b"\x01\x01", 0) == []
     assert one.mates == set()
+
+
+def test_a_gateway_that_asks_for_a_chunk_that_was_given_up_hears_so() -> None:
+    one = exchange(away={FAR})
+    one.received(MATE, message(ExchangeKind.HELLO, b"\0"), 0)
+    name = next(name for name in NAMES if one.owner_of(name) == OWN)
+    one.received(MATE, fetch(1, name), 0)
+    for _ in range(BAD_MAX):
+        one.arrived_damaged(name, 0)
+    denial = ExchangeMessage(MATE, message(ExchangeKind.DENIAL, name))
+    assert one.received(MATE, fetch(2, name), 0) == [denial]
+
+
+def test_a_gateway_without_files_answers_requests_alone() -> None:
+    assert answer_without_files(fetch(1)) == message(ExchangeKind.DENIAL)
+    for payload in (b"", fetch(1)[:-1], fetch(1) + b"1", message(ExchangeKind.QUESTION), message(ExchangeKind.DENIAL)):
+        assert answer_without_files(payload) == b""
 
 
 def test_mates_that_say_hello_share_the_chunks_and_those_that_are_away_do_not() -> None:

@@ -19,7 +19,7 @@ from edgebroker.federation.retained_claims import CLAIMS_TOPIC, FILES_TOPIC, SES
 from edgebroker.federation.router import FederationRouter
 from edgebroker.federation.session_directory import SessionDirectory
 from edgebroker.header import host_of
-from edgebroker.instants import Instant
+from edgebroker.instants import MILLISECOND, Instant
 from edgebroker.overlay.messages import Forward
 from edgebroker.overlay.topology.topology import Topology
 
@@ -79,6 +79,18 @@ class GatewayEvents:
         elif topic == FILES_TOPIC:
             if self.files is not None:
                 self.files.receive(forward, now)
+            else:
+                return self._deny_chunk(forward, now)
         elif topic == self._address and self.roaming is not None:
             self.roaming.receive(forward, now)
         return []
+
+    def _deny_chunk(self, forward: Forward, now: Instant) -> list[Effect]:
+        """Tell a gateway that asks for a chunk of a file that this one takes no files (any more)."""
+        from edgebroker.federation.chunk_exchange import answer_without_files  # few gateways are asked
+
+        answer = answer_without_files(forward.payload)
+        if not answer:
+            return []
+        now_ms = now // MILLISECOND + self._peers.unix_offset_ms
+        return [*self._peers.publisher.publish_to(host_of(forward.header.publisher), FILES_TOPIC, answer, now_ms)]
