@@ -81,10 +81,11 @@ class ReadForPeer(NamedTuple):
 
 
 class TakeChunk(NamedTuple):
-    """A chunk came: store it, and answer with `arrived` or `arrived_damaged`."""
+    """A chunk came: store it, and answer with `arrived` or `arrived_damaged`. `is_wanted`: it was asked for."""
 
     sha256: bytes
     data: bytes
+    is_wanted: bool
 
 
 class GiveUpChunk(NamedTuple):
@@ -226,7 +227,7 @@ class ChunkExchange:
             case ExchangeKind.FETCH:
                 return self._fetch(sender, _FETCH.unpack(body[:head]), sha256, now)
             case ExchangeKind.CHUNK:
-                return [TakeChunk(sha256, rest)] if rest else []
+                return [TakeChunk(sha256, rest, sha256 in self.wanted)] if rest else []
             case ExchangeKind.DENIAL:
                 return self._denial(sender, sha256, now)
         return []

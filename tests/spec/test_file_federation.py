@@ -34,7 +34,7 @@ from edgebroker.federation.chunk_exchange import (
 )
 from edgebroker.files.chunk_store import ChunkStore, ReadChunk, RemoveChunk, WriteChunk
 from edgebroker.instants import MILLISECOND, SECOND
-from edgebroker.limits import CHUNK_FETCHES_MAX, CHUNK_FETCHES_UNDER_WAY
+from edgebroker.limits import CHUNK_BYTES_MAX, CHUNK_FETCHES_MAX, CHUNK_FETCHES_UNDER_WAY, CHUNK_WRITE_BYTES_MAX
 from edgebroker.overlay.scot import Scot
 from edgebroker.overlay.topology.factor import Factor
 from edgebroker.overlay.topology.topology import Topology
@@ -304,6 +304,19 @@ def test_a_gateway_that_takes_files_no_more_holds_nobody_up(sites: FileSites) ->
     assert device.is_complete
 
 
+def test_chunks_that_nobody_asked_for_fill_no_memory(sites: FileSites) -> None:
+    chunks = sites.chunks["b.1"]
+    chunks.service.store.bytes_max = 1 << 30
+    data = bytes(CHUNK_BYTES_MAX)
+    kept = CHUNK_WRITE_BYTES_MAX // CHUNK_BYTES_MAX
+    for number in range(kept + 3):
+        body = message(ExchangeKind.CHUNK, number.to_bytes(32)) + data
+        [effect] = chunks.federated.exchange.received(1, body, 0)
+        assert isinstance(effect, TakeChunk)
+        chunks.service.take_chunk(effect.sha256, effect.data, effect.is_wanted, 0)
+    assert (len(chunks.service.store.take_work()), chunks.service.unwanted) == (kept, 3)
+
+
 # -- the exchange alone ----------------------------------------------------------------------------------------------
 
 OWN, MATE, FAR = 1, 2, 65
@@ -331,7 +344,7 @@ def test_who_offers_first_is_asked_and_for_the_next_chunk_at_once() -> None:
     assert isinstance(asked, ExchangeMessage)
     assert (asked.gateway, asked.payload[0], asked.payload[9:]) == (FAR, ExchangeKind.FETCH, NAME)
     assert one.received(FAR + 1, message(ExchangeKind.OFFER), 2) == []
-    assert one.received(FAR, message(ExchangeKind.CHUNK, NAME + b"data"), 3) == [TakeChunk(NAME, b"data")]
+    assert one.received(FAR, message(ExchangeKind.CHUNK, NAME + b"data"), 3) == [TakeChunk(NAME, b"data", True)]
     assert one.arrived(NAME, 4) == []
     [next_one] = one.want(NAMES[1], 5)
     assert isinstance(next_one, ExchangeMessage)

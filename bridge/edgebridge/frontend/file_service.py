@@ -143,6 +143,8 @@ class FileService:
         """Bytes of chunks that were stored for clients."""
         self.refusals: Counter[AnswerStatus] = Counter(dict.fromkeys(list(AnswerStatus)[1:], 0))
         """Requests that were refused, by what the client heard."""
+        self.unwanted = 0
+        """Chunks of other gateways that were dropped: none had been asked for, and too much waited to be written."""
         self.failure = ""
         """Why the last chunk could not be written; empty if it was."""
         self.network: ChunkNetwork | None = None
@@ -210,14 +212,16 @@ class FileService:
             self.network.chunk_read(peer, sha256, data, now)
         self._host.file_work_due()
 
-    def take_chunk(self, sha256: bytes, data: bytes, now: Instant) -> None:
-        """Another gateway sent the chunk: it is stored, and goes to who waits for it. One that nobody waits for any
-        more is stored too: it has crossed the uplink.
+    def take_chunk(self, sha256: bytes, data: bytes, is_wanted: bool, now: Instant) -> None:
+        """Another gateway sent the chunk: it is stored, and goes to who waits for it. One that is not wanted any more
+        is stored too, since it has crossed the uplink, unless too much waits to be written: then it is dropped.
         """
         assert self.network is not None
         try:
-            if not self.store.add(sha256, data, PeerWrite(), is_bounded=False):
+            if not self.store.add(sha256, data, PeerWrite(), is_bounded=not is_wanted):
                 self.network.stored(sha256, now)
+        except StoreBusy:
+            self.unwanted += 1
         except StoreFull:
             self.network.has_no_room(sha256, now)
         self._host.file_work_due()

@@ -340,6 +340,8 @@ def _files(page: Exposition, view: GatewayView) -> None:
         page.gauge("edgebroker_file_chunks_wanted", "Chunks wanted from other gateways.", len(exchange.wanted))
         page.counter("edgebroker_file_chunks_fetched", "Chunks that came from other gateways.", exchange.fetched)
         page.counter("edgebroker_file_chunks_handed_on", "Chunks sent to other gateways.", exchange.sent)
+        meaning = "Chunks of gateways that nobody had asked for, dropped while the disk was behind."
+        page.counter("edgebroker_file_chunks_unwanted", meaning, service.unwanted)
         meaning = "Messages of gateways about chunks that could not be read."
         page.counter("edgebroker_file_messages_unreadable", meaning, exchange.unreadable)
 

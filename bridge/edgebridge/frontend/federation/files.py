@@ -114,8 +114,8 @@ class FederatedFiles:
                     self._member.perform(self._sends(effect, now), now)
                 case ReadForPeer(peer, sha256):
                     self.service.read_for_peer(peer, sha256, now)
-                case TakeChunk(sha256, data):
-                    self.service.take_chunk(sha256, data, now)
+                case TakeChunk(sha256, data, is_wanted):
+                    self.service.take_chunk(sha256, data, is_wanted, now)
                 case GiveUpChunk(sha256):
                     self.service.chunk_not_found(sha256)
         due = self.exchange.due
