@@ -279,6 +279,28 @@ def test_a_gateway_to_which_a_claim_was_handed_on_answers_for_the_one_that_was_a
     assert walk.reader.is_ready
 
 
+def test_a_claim_ends_between_gateways_of_which_each_takes_the_other_for_the_place_of_the_session(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = Walk(seed)
+    walk.walk("b.1")
+    walk.wait()
+    walk.walk("a.0")  # before the move to b.1 has ended
+    walk.wait(30 * SECOND)
+    walk.reader.kept = False
+    walk.reader.cut()
+    walk.walk("a.0")
+    walk.wait()
+    walk.reader.cut()
+    walk.wait(5 * SECOND)
+    assert walk.sessions() == []
+    monkeypatch.setattr(walk.gateways["a.2"].overlay.directory, "holders", lambda client: (0,))
+    walk.reader.kept = True
+    walk.walk("a.2")
+    walk.wait(2 * SECOND)
+    assert walk.reader.is_ready
+
+
 def test_a_client_learns_that_its_session_still_arrives_and_operators_see_it_move(seed: int) -> None:
     walk = Walk(seed)
     walk.publish(3)

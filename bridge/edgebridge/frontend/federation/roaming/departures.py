@@ -70,6 +70,8 @@ class SessionDepartures:
         self._node = table.node
         self._keeper = table.keeper
         self._journal = table.journal
+        self._handed_on: dict[str, set[tuple[TransferKey, int]]] = {}
+        """Client -> the last claim of its session that went on from here, as often as it came for another gateway."""
         self.departed = 0
         """Sessions that went."""
 
@@ -102,7 +104,7 @@ class SessionDepartures:
         if is_overtaken:
             self._deny(claim, now, later=last)
         elif session is None:
-            if number < key.number and gateway != self._table.own:
+            if number < key.number and gateway != self._table.own and self._is_first(claim):
                 self._table.send(gateway, claim, now)
             elif not (claim.is_clean or is_expected or self._is_coming(key)):
                 self._deny(claim, now)
@@ -114,6 +116,15 @@ class SessionDepartures:
             self.depart(session, key, now)
         else:
             self._deny(claim, now)
+
+    def _is_first(self, claim: SessionClaim) -> bool:
+        """Return whether *claim* was not handed on before. Two gateways between which a client went to and fro may each
+        take the other one for the place of its session, and would send the claim to each other for ever.
+        """
+        client, this = claim.key.client, (claim.key, claim.asked)
+        handed_on = {each for each in self._handed_on.get(client, ()) if each[0] == claim.key}
+        remember(self._handed_on, client, handed_on | {this})
+        return this not in handed_on
 
     def _deny(
         self, claim: SessionClaim, now: Instant, is_refused: bool = False, later: tuple[int, int] = NO_CLAIM
