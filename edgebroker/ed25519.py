@@ -21,6 +21,16 @@ _Point: TypeAlias = tuple[int, int, int, int]
 """Extended coordinates (X, Y, Z, T) of x = X/Z, y = Y/Z, xy = T/Z."""
 
 
+def key_in(text: str, prefix: str) -> bytes | None:
+    """Return the key in *text*, hexadecimal digits behind *prefix*; None if there is none."""
+    text = text.strip()
+    try:
+        key = bytes.fromhex(text.removeprefix(prefix)) if text.startswith(prefix) else b""
+    except ValueError:
+        key = b""
+    return key if len(key) == KEY_BYTES else None
+
+
 def public_key(secret: bytes) -> bytes:
     """Return the public key of a secret one (RFC 8032 section 5.1.5)."""
     return _encoded(_times(_expanded(secret)[0], _BASE))

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from edgebroker.ed25519 import KEY_BYTES, public_key, sign, verify
+from edgebroker.ed25519 import KEY_BYTES, key_in, public_key, sign, verify
 from edgebroker.errors import EdgebrokerError
 from edgebroker.runtime.private_files import read_private
 
@@ -80,12 +80,8 @@ def new_key_texts() -> tuple[str, str]:
 
 def load_key(path: Path, prefix: str) -> bytes:
     """Return the key in a file that begins with *prefix*. Raises SignatureInvalid, FileUnreadable."""
-    text = read_private(path).strip()
-    try:
-        key = bytes.fromhex(text.removeprefix(prefix)) if text.startswith(prefix) else b""
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
+    key = key_in(read_private(path), prefix)
+    if key is None:
         kind = "secret" if prefix == SECRET else "public"
         raise SignatureInvalid(f"is no {kind} key of `edgebroker topology sign`")
     return key

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edgebroker.digests import sha256
-from edgebroker.ed25519 import KEY_BYTES, public_key
+from edgebroker.ed25519 import KEY_BYTES, key_in, public_key
 from edgebroker.errors import EdgebrokerError
 from edgebroker.files.chunking import chunks_of
 from edgebroker.files.manifest import Attribute, ChunkEntry, FileManifest, cut_table
@@ -110,12 +110,8 @@ def make_keys(secret_file: Path, public_file: Path) -> None:
 
 def load_key(path: Path, prefix: str) -> bytes:
     """The key in a file of `make_keys` that begins with *prefix*. Raises SourceUnusable, FileUnreadable."""
-    text = read_private(path).strip()
-    try:
-        key = bytes.fromhex(text.removeprefix(prefix)) if text.startswith(prefix) else b""
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
+    key = key_in(read_private(path), prefix)
+    if key is None:
         kind = "secret" if prefix == SECRET else "public"
         raise SourceUnusable(f"{path} is no {kind} key of `edgebroker file keygen`")
     return key
