@@ -33,7 +33,7 @@ help: ## this list
 
 setup: $(BUILT) ## create .venv and install edgebroker with everything it can use
 
-demo: setup ## nine gateways at three sites, one of them killed, and the audit, in about a minute
+demo: setup ## nine gateways at three sites, one of them killed, one publisher moved, and the audit, in 90 seconds
 	$(BIN)/python -m edgebroker demo --sites 3 --gateways 3
 
 # Lint and the pure run come first: the last thing printed is the summary of the whole suite. They go at once, because

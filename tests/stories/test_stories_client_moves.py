@@ -116,7 +116,7 @@ def test_a_client_is_let_in_at_once_if_the_other_gateway_left_the_federation_or_
     table.use_paths(GatewayPath(), frozenset({"north", "east"}))
     assert table.refusal("bob", SECOND) is None
     assert table.refusal("carl", SECOND) is not None
-    table.arrived("carl")
+    table.arrived("carl", SECOND)
     assert table.refusal("carl", SECOND) is None
     assert (table.ended[MoveOutcome.ARRIVED], table.ended[MoveOutcome.UNKNOWN]) == (1, 1)
 
