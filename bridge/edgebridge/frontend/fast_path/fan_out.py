@@ -79,9 +79,10 @@ class FanOutCache:
     def fan_out(self, octets: bytes) -> FanOut:
         """The plan of the topic written as *octets*. Raises MalformedPacket, TopicNameInvalid."""
         self.refresh()
-        if octets.startswith(_FILE_REQUEST):  # each has a topic of its own: together they would push out all others
-            octets = _FILE_REQUEST[:-1]
         plan = self.cached.get(octets)
+        if plan is None and octets.startswith(_FILE_REQUEST):
+            octets = _FILE_REQUEST[:-1]  # each has a topic of its own: together they would push out all others
+            plan = self.cached.get(octets)
         if plan is None:
             topic = _decode_topic(octets, self.routes.topic_levels_max)
             route = self.routes.route(topic)
