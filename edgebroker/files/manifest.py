@@ -37,7 +37,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Of a file: receivers use it as the name of a file, so it leads into no other folder."""
 ATTRIBUTE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 """Of an attribute: what a filter can ask for without quotation marks."""
-_SIGNATURE_HEAD: Final = encode_cbor("signature") + b"\x58\x40"
 Attribute: TypeAlias = str | int | float | bool
 
 
@@ -144,12 +143,6 @@ class FileManifest:
     def is_signed_by(self, public: bytes) -> bool:
         """Whether it has a signature by the secret key of *public*."""
         return bool(self.signature) and verify(public, self.encode()[:-SIGNATURE_BYTES], self.signature)
-
-
-def signature_position(data: bytes) -> int | None:
-    """Where the signature begins in an encoded manifest, all bytes before which it signs; None if there is none."""
-    at = len(data) - SIGNATURE_BYTES
-    return at if at > len(_SIGNATURE_HEAD) and data[:at].endswith(_SIGNATURE_HEAD) else None
 
 
 def encode_table(entries: Iterable[ChunkEntry]) -> bytes:

@@ -61,13 +61,16 @@ def test_a_message_comes_back_as_it_was_sent(message: GroupMessage) -> None:
 
 
 def test_any_bytes_are_a_message_or_refused() -> None:
-    chance = Random("messages")
+    chance, taken = Random("messages"), 0
     for _ in range(1_500):
         data = bytearray(encode_message(chance.choice(EVERY)))
         for _ in range(chance.randrange(1, 3)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         with suppress(MessageBroken):
-            read_message(bytes(data))
+            message = read_message(bytes(data))
+            assert read_message(encode_message(message)) == message
+            taken += 1
+    assert 0 < taken < 1_500
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ TICK: Final = 0.1
 
 
 def now() -> Instant:
+    """Return the time of a clock that never goes back."""
     return monotonic_ns() // MILLISECOND
 
 
